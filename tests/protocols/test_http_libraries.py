@@ -271,4 +271,4 @@ def test_bytes_in_events_out() -> None:
     machine.state = HEAD
     event = machine.resume()
     assert event is not None and not isinstance(event, Piece) and event[0] == head_of([b"Host: b"])
-    assert not machine.pending and not machine.more
+    assert not machine.pending and not machine.unread

@@ -284,7 +284,7 @@ class HTTPProtocol(Attributes):
                         self._drop(event)
                 else:
                     self._begin(event)
-                if not reader.more:
+                if not reader.unread:
                     break
                 if type(event) is not Piece:
                     begun += 1

@@ -43,7 +43,7 @@ class Patience:
     def await_head(self) -> None:
         """A head has begun and is not complete; that of the first request has no deadline of its own."""
         reader = self._reader
-        if reader.head_begins() and not reader.first:
+        if reader.head_begins():
             if self._closing.ending is ENDING_LAST_CALL:
                 self._deadline.set(Waits.LAST_CALL, limits.LAST_CALL_SECONDS)
             else:

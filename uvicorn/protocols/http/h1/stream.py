@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h1.states import ENDING_NONE, HERE
 from uvicorn.protocols.http.parts import Parts
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.wire.head import Field
-from uvicorn.protocols.http.wire.request_reader import BODY
+from uvicorn.protocols.http.wire.request_reader import AWAITED, BODY
 from uvicorn.protocols.http.wire.response import BodyFraming, encode_interim, encode_parts, error_response
 from uvicorn.protocols.http.wire.response_writer import AWAITING
 from uvicorn.serving.event_pool import EventPool
@@ -117,7 +117,7 @@ class H1Stream:
             close = close or not reader.pending
         if reader.state is BODY:
             # The client may send its body or not, so the start of the next request is unknown.
-            close = close or (cycle.expect_continue and not reader.body_begun)
+            close = close or (cycle.expect_continue and reader.body is AWAITED)
         default_head = connection.server_state.default_head
         parts = encode_parts(status, fields, default_head, writer.head_request, writer.http_10, close)
         if source.cycle is not cycle or writer.state is not AWAITING:

@@ -38,14 +38,31 @@ class Reading(IntEnum):
     """The meaning of the next byte from the client; the module's diagram shows the transitions."""
 
     HEAD = 0
+    """A head, or an empty line in front of it."""
     BODY = 1
+    """The body of the request in hand."""
     WAIT = 2
+    """A later request, which is not looked at before its turn."""
     LINGER = 3
+    """Nothing: it is thrown away, so that the client can read the answer."""
     CLOSED = 4
+    """Nothing: the connection is closed."""
+
+
+class Body(IntEnum):
+    """What was read of the current body."""
+
+    AWAITED = 0
+    """None of it has arrived."""
+    BEGUN = 1
+    """Part of it has."""
+    UNWANTED = 2
+    """The request is answered, and the rest is dropped."""
 
 
 # A member looked up on its class costs several times a global, and these are read for each request.
 HEAD, BODY, WAIT, LINGER, CLOSED = Reading
+AWAITED, BEGUN, UNWANTED = Body
 
 
 Known: TypeAlias = tuple[Look, RequestLine, tuple[Field, ...]]
@@ -76,31 +93,27 @@ class RequestReader:
         read_head: the native `look_at`, if there is one.
 
     Attributes:
-        state: the meaning of the next byte; `HEAD` is assigned when the request in hand is answered.
-        more: there are bytes to `read`.
+        state: what the next byte belongs to; `HEAD` is assigned when the request in hand is answered.
+        unread: holds the bytes to `read` next, if there are any.
         pending: bytes that wait: for the rest of a head, or for their turn.
-        first: there was no request yet.
-        body_begun: part of the current body has arrived.
-        discarding: the rest of it is unwanted.
-        discarded: bytes of it that were dropped.
+        body: what was read of the current body.
+        discarded: bytes of an unwanted body that were dropped.
         line: the decoded request line of the last head, if the native core has decoded it.
     """
 
     __slots__ = (
         "state",
-        "more",
+        "unread",
         "pending",
-        "first",
-        "body_begun",
-        "discarding",
+        "body",
         "discarded",
         "line",
         "_limits",
         "_limit_body",
         "_memory",
         "_read_natively",
-        "_data",
         "_at",
+        "_first",
         "_scan",
         "_begins",
         "_empty_lines",
@@ -115,30 +128,28 @@ class RequestReader:
         read_head: ReadHead | None = None,
     ) -> None:
         self.state = HEAD
-        self.more = False
+        self.unread = b""
         self.pending = bytearray()
-        self.first = True
-        self.body_begun = False
-        self.discarding = False
+        self.body = AWAITED
         self.discarded = 0
         self._limits = head_limits
         self._limit_body = limit_body
         self.line: RequestLine | None = None
         self._memory = memory
         self._read_natively = read_head
-        self._data = b""  # is being read, from _at on
-        self._at = 0
+        self._at = 0  # in `unread`
+        self._first = True  # there was no request yet
         self._scan: HeadScan | None = None  # of the head that begins `pending`
-        self._begins = False  # it has just begun
+        self._begins = False  # it has just begun, and is not that of the first request
         self._empty_lines = 0
         self._decoder: LengthDecoder | ChunkedDecoder | None = None
 
     def receive(self, data: bytes) -> Request | Piece | None:
         """Take bytes from the client, and return the first result; see `read`."""
-        if not (self.pending or self.more):
+        if not (self.pending or self.unread):
             state = self.state
             if state is HEAD or state is BODY:
-                self._data = data
+                self.unread = data
                 self._at = 0
                 return self._read_head(data, 0) if state is HEAD else self._read_body(data, 0)
         if self.state < LINGER and self._join(data):
@@ -147,9 +158,9 @@ class RequestReader:
 
     def _join(self, data: bytes) -> bool:
         """Put bytes behind others: of a head in pieces, or requests behind the one being answered."""
-        if self.more:
+        if self.unread:
             # A callback during reading has received them.
-            self._data, self._at = self._data[self._at :] + data, 0
+            self.unread, self._at = self.unread[self._at :] + data, 0
             return False
         pending = self.pending
         searched = len(pending)
@@ -164,26 +175,24 @@ class RequestReader:
 
     def resume(self) -> Request | Piece | None:
         """Continue with pending input; see `read`."""
-        self._data = bytes(self.pending)
+        self.unread = bytes(self.pending)
         self.pending.clear()
         self._scan = None
         self._at = 0
-        self.more = bool(self._data)
         return self.read()
 
     def head_begins(self) -> bool:
-        """Tell, once for each, that a head has begun and is not complete."""
+        """Tell, once for each but that of the first request, that a head has begun and is not complete."""
         begins, self._begins = self._begins, False
         return begins
 
     def rest(self) -> bytes:
         """Return the unread input, from the beginning of the refused request, if one was refused."""
-        return self._data[self._at :] or bytes(self.pending)
+        return self.unread[self._at :] or bytes(self.pending)
 
     def keep(self) -> None:
         """Stop reading, and keep the rest for later."""
-        if self.more:
-            self.pending += self._data[self._at :]
+        self.pending += self.unread[self._at :]
         self._release()
 
     def stop(self, state: Reading) -> None:
@@ -193,13 +202,12 @@ class RequestReader:
         self._release()
 
     def _release(self) -> None:
-        self._data = b""
+        self.unread = b""
         self._at = 0
-        self.more = False
 
     def discard(self) -> None:
         """The request in hand is answered, and the rest of its body is not wanted."""
-        self.discarding = True
+        self.body = UNWANTED
         self.discarded = 0
 
     def too_much_is_left(self) -> bool:
@@ -213,10 +221,10 @@ class RequestReader:
         Raises:
             RequestRefused: the head is invalid.
         """
-        if self.more and self.state is HEAD:
-            return self._read_head(self._data, self._at)
-        if self.more and self.state is BODY:
-            return self._read_body(self._data, self._at)
+        if self.unread and self.state is HEAD:
+            return self._read_head(self.unread, self._at)
+        if self.unread and self.state is BODY:
+            return self._read_body(self.unread, self._at)
         self.keep()
         return None
 
@@ -228,7 +236,7 @@ class RequestReader:
             return  # of an empty line, probably
         if self._scan is None:
             self._scan = HeadScan(self._limits)
-            self._begins = True
+            self._begins = not self._first
         self._scan.advance(self.pending)
 
     def read_in_python(self) -> None:
@@ -254,7 +262,7 @@ class RequestReader:
             look, self.line = found
         else:
             look, self.line = look_at(head, self._limits, self._limit_body), None
-        self.first = False
+        self._first = False
         self._empty_lines = 0
         length = look[5][0]
         # Chunks need their decoder, and have a negative length.
@@ -268,10 +276,8 @@ class RequestReader:
             self._begin_body(length)
         if end < size:
             self._at = end
-            self.more = True
         else:
-            self._data = b""
-            self.more = False
+            self.unread = b""
         return head, look, known, body
 
     def _skip_empty_lines(self, data: bytes, at: int) -> int:
@@ -286,7 +292,7 @@ class RequestReader:
     # Bodies.
 
     def _begin_body(self, length: int) -> None:
-        self.body_begun = self.discarding = False
+        self.body = AWAITED
         if length == CHUNKED:
             self._decoder = ChunkedDecoder(self._limits.fields, self._limit_body)
         else:
@@ -295,16 +301,16 @@ class RequestReader:
     def _read_body(self, data: bytes, begin: int) -> Piece:
         decoder = self._decoder
         assert decoder is not None
-        self.body_begun = True
         body, end = decoder.decode(data, begin)
         size = end - begin
-        if self.discarding:
+        if self.body is UNWANTED:
             self.discarded += size
+        else:
+            self.body = BEGUN
         if decoder.done:
             self._decoder = None
             self.state = WAIT
         self._at = end
-        self.more = end < len(data)
-        if not self.more:
-            self._data = b""
+        if end == len(data):
+            self.unread = b""
         return Piece(body, size, decoder.done)
