@@ -147,11 +147,14 @@ class RequestReader:
     def receive(self, data: bytes) -> Request | Piece | None:
         """Take bytes from the client, and return the first result; see `read`."""
         if not (self.pending or self.unread):
-            state = self.state
-            if state is HEAD or state is BODY:
-                self.unread = data
-                self._at = 0
-                return self._read_head(data, 0) if state is HEAD else self._read_body(data, 0)
+            try:
+                if self.state is HEAD:
+                    return self._read_head(data, 0)
+                if self.state is BODY:
+                    return self._read_body(data, 0)
+            except RequestRefused:
+                self._give_back(data, 0)
+                raise
         if self.state < LINGER and self._join(data):
             return self.resume()
         return None
@@ -193,17 +196,13 @@ class RequestReader:
     def keep(self) -> None:
         """Stop reading, and keep the rest for later."""
         self.pending += self.unread[self._at :]
-        self._release()
+        self.unread = b""
 
     def stop(self, state: Reading) -> None:
         """Stop reading for good, and forget pending input."""
         self.state = state
         self.pending.clear()
-        self._release()
-
-    def _release(self) -> None:
         self.unread = b""
-        self._at = 0
 
     def discard(self) -> None:
         """The request in hand is answered, and the rest of its body is not wanted."""
@@ -221,12 +220,21 @@ class RequestReader:
         Raises:
             RequestRefused: the head is invalid.
         """
-        if self.unread and self.state is HEAD:
-            return self._read_head(self.unread, self._at)
-        if self.unread and self.state is BODY:
-            return self._read_body(self.unread, self._at)
+        if self.unread and self.state <= BODY:
+            data, at = self.unread, self._at
+            self.unread = b""
+            try:
+                return self._read_head(data, at) if self.state is HEAD else self._read_body(data, at)
+            except RequestRefused:
+                self._give_back(data, at)
+                raise
         self.keep()
         return None
+
+    def _give_back(self, data: bytes, at: int) -> None:
+        """What was refused is unread, unless it is pending."""
+        if not self.pending:
+            self.unread, self._at = data, at
 
     # Heads.
 
@@ -249,7 +257,6 @@ class RequestReader:
         end = data.find(b"\r\n\r\n", begin) + 4
         if end == 3:
             self.pending += data[begin:]
-            self._release()
             if self.pending:
                 self._await_head()
             return None
@@ -275,9 +282,8 @@ class RequestReader:
             body = None
             self._begin_body(length)
         if end < size:
+            self.unread = data
             self._at = end
-        else:
-            self.unread = b""
         return head, look, known, body
 
     def _skip_empty_lines(self, data: bytes, at: int) -> int:
@@ -310,7 +316,7 @@ class RequestReader:
         if decoder.done:
             self._decoder = None
             self.state = WAIT
-        self._at = end
-        if end == len(data):
-            self.unread = b""
+        if end < len(data):
+            self.unread = data
+            self._at = end
         return Piece(body, size, decoder.done)
