@@ -309,7 +309,7 @@ async def test_scheme_that_is_assigned_does_not_make_a_connection_secure(python:
         await wait_until(lambda: service.state.tasks)
         client.half_close()
         (connection,) = service.state.connections
-        await wait_until(lambda: connection.cycle.peer_gone)  # type: ignore[attr-defined]
+        await wait_until(lambda: connection.cycle.disconnected)  # type: ignore[attr-defined]
         proceed.set()
         assert (await client.response()).body == b"https"
 

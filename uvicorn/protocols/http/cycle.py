@@ -39,16 +39,32 @@ class CycleState(IntEnum):
     """How far the response has come."""
 
     IDLE = 0
+    """The application has not started it."""
     STARTED = 1
+    """The head was taken, and pieces of the body follow."""
     SENDING = 2
     """A file is being sent: nothing else may come between its bytes."""
     TRAILERS = 3
     """The body is complete, and trailers are to follow."""
     COMPLETE = 4
+    """Nothing may follow."""
+
+
+class Peer(IntEnum):
+    """The client, as its request knows it; it only ever goes forward."""
+
+    PRESENT = 0
+    """It is there."""
+    LEFT = 1
+    """`receive()` has only `http.disconnect` left to give, once the body was read. A half-closed client and a server
+    that shuts down look like this, and may still be sent the response."""
+    UNREACHABLE = 2
+    """Nothing can be sent any more either: `send()` returns without doing anything."""
 
 
 # A member looked up on its class costs several times a global, and these are read for each message.
 IDLE, STARTED, SENDING, TRAILERS, COMPLETE = CycleState
+PRESENT, LEFT, UNREACHABLE = Peer
 
 FILE_MESSAGES = ("http.response.pathsend", "http.response.zerocopysend", MOUNTED)
 
@@ -112,9 +128,7 @@ class RequestResponseCycle:
     Attributes:
         more_body: more of the request body is to come from the client.
         body_given: the application was given the last piece of the body.
-        peer_gone: `receive()` has only `http.disconnect` left to give, once the body was read; a half-closed client
-            and a server that shuts down look like this, and may still be sent the response.
-        unreachable: nothing can be sent any longer; `send()` returns without effect.
+        peer: whether the client is there.
         trailers: those so far; `None` if the application announced none.
         entry: of the access log, if that has a format of the user's.
         course: of the metrics, if there are any.
@@ -131,8 +145,7 @@ class RequestResponseCycle:
         "body",
         "more_body",
         "body_given",
-        "peer_gone",
-        "unreachable",
+        "peer",
         "expect_continue",
         "trailers",
         "entry",
@@ -157,8 +170,7 @@ class RequestResponseCycle:
         self.body: bytes | bytearray = b""
         self.more_body = more_body
         self.body_given = False
-        self.peer_gone = False
-        self.unreachable = False
+        self.peer = PRESENT
         self.expect_continue = expect_continue
         self.trailers: list[Field] | None = None
         self.entry: Entry | None = None
@@ -199,11 +211,12 @@ class RequestResponseCycle:
 
     def disconnect(self, reachable: bool = False) -> None:
         """The client is gone, or is treated as if it were; `reachable` says that it can still be sent the response."""
-        self.peer_gone = True
+        if self.peer is PRESENT:
+            self.peer = LEFT
         if self.held is not None:
             self.held.leave()
         if not reachable:
-            self.unreachable = True
+            self.peer = UNREACHABLE
             if self.entry is not None:
                 self.entry.end()
             if self.course is not None:
@@ -232,7 +245,7 @@ class RequestResponseCycle:
     @property
     def disconnected(self) -> bool:
         """Whether the client has disconnected, even if the application does not receive."""
-        return self.peer_gone
+        return self.peer is not PRESENT
 
     @property
     def waiting_for_100_continue(self) -> bool:
@@ -279,7 +292,7 @@ class RequestResponseCycle:
                 logger.error(texts.APPLICATION_RETURNED, result)
                 if self.state is IDLE:
                     await self.send_500_response()
-            elif self.state is not COMPLETE and not self.peer_gone:
+            elif self.state is not COMPLETE and self.peer is PRESENT:
                 if self.state is IDLE:
                     logger.error(texts.NOT_STARTED)
                     await self.send_500_response()
@@ -323,7 +336,7 @@ class RequestResponseCycle:
             TypeError: a value of the wrong type.
         """
         stream = self.stream
-        if stream.flow.congested and not self.unreachable and self.state is not COMPLETE:
+        if stream.flow.congested and self.peer is not UNREACHABLE and self.state is not COMPLETE:
             message = _copy(message)
             if self.stay is None:
                 await stream.writable()
@@ -333,7 +346,7 @@ class RequestResponseCycle:
             if self.stay.senders and self.state is not COMPLETE:
                 await self._writable(self.stay)  # behind those that wait for a place
             self.stay.force(is_seen=True)
-        if self.unreachable and self.state is not COMPLETE:
+        if self.peer is UNREACHABLE and self.state is not COMPLETE:
             return
         message_type = message["type"]
         if self.state is IDLE and message_type == "http.response.start":
@@ -370,7 +383,7 @@ class RequestResponseCycle:
         try:
             stay.park(for_body=False)
             await self.stream.writable()
-            if not self.unreachable:
+            if self.peer is not UNREACHABLE:
                 await _resumed(stay)
         finally:
             stay.senders -= 1
@@ -438,6 +451,11 @@ class RequestResponseCycle:
         return self.stream.own_connection
 
     # The interface for files: `files.FileSink`.
+
+    @property
+    def unreachable(self) -> bool:
+        """Nothing can be sent any more."""
+        return self.peer is UNREACHABLE
 
     @property
     def file_route(self) -> FileRoute | None:
@@ -516,10 +534,10 @@ class RequestResponseCycle:
         """
         if self.expect_continue:
             self.expect_continue = False
-            if self.state is IDLE and not self.peer_gone:
+            if self.state is IDLE and self.peer is PRESENT:
                 self.stream.interim(100)
         # As `_is_at_end` and `_has_message`, without the calls.
-        if self.state is COMPLETE or (self.peer_gone and (self.body_given or self.more_body)):
+        if self.state is COMPLETE or (self.peer is not PRESENT and (self.body_given or self.more_body)):
             return {"type": "http.disconnect"}
         if self._events or self.body_given or (self.more_body and not self.body):
             # New callers queue behind waiting ones.
@@ -530,7 +548,7 @@ class RequestResponseCycle:
 
     def _is_at_end(self) -> bool:
         """Tell whether all that is left to be received is that the client is gone."""
-        return self.state is COMPLETE or (self.peer_gone and (self.body_given or self.more_body))
+        return self.state is COMPLETE or (self.peer is not PRESENT and (self.body_given or self.more_body))
 
     def _has_message(self) -> bool:
         """Tell whether there is something to be received."""
@@ -563,7 +581,7 @@ class RequestResponseCycle:
                 if stay is not None and not self.body_given and not self._has_message():
                     stay.park(for_body=not stay.senders)
                 await event.wait()
-                if stay is not None and not self.unreachable and self._has_message():
+                if stay is not None and self.peer is not UNREACHABLE and self._has_message():
                     await _resumed(stay)
                 if self._is_at_end():
                     return {"type": "http.disconnect"}

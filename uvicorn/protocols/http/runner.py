@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.overload.admission import PARKED, REFUSED, RETURNING, WAITING
 from uvicorn.overload.gate import Gate, Slot
-from uvicorn.protocols.http.cycle import COMPLETE, IDLE, RequestResponseCycle
+from uvicorn.protocols.http.cycle import COMPLETE, IDLE, PRESENT, UNREACHABLE, RequestResponseCycle
 from uvicorn.protocols.http.h1.deadline import NOTHING
 from uvicorn.protocols.http.h1.states import HERE, OPEN
 from uvicorn.protocols.http.h1.stream import H1Stream
@@ -116,7 +116,7 @@ class Runner:
         gate = settings.gate
         if gate is None or app is settings.unavailable_app:
             return False
-        place = gate.enter(cycle.scope, may_wait=not cycle.peer_gone)
+        place = gate.enter(cycle.scope, may_wait=cycle.peer is PRESENT)
         if place is None:
             return False
         held = _Held(self, cycle, app, gate, place)
@@ -189,7 +189,7 @@ class _Held:
         """Answer it 503, if it still can be answered."""
         cycle, gate = self.cycle, self._gate
         cycle.held = None
-        if cycle.unreachable or cycle.state is not IDLE:
+        if cycle.peer is UNREACHABLE or cycle.state is not IDLE:
             return
         if self._runner.answers_at_once():
             cycle.answer(503, gate.fields, gate.body)
@@ -199,7 +199,7 @@ class _Held:
     def evict(self) -> None:
         """End it though its application runs: answer it 503, or break off its response."""
         cycle = self.cycle
-        if cycle.unreachable or cycle.state is COMPLETE:
+        if cycle.peer is UNREACHABLE or cycle.state is COMPLETE:
             return
         if cycle.state is IDLE:
             cycle.stream.refuse(503, self._gate.body)
@@ -233,5 +233,5 @@ class _Held:
     def release(self, task: asyncio.Task[None]) -> None:
         """The application's call is over, or was cancelled before it began."""
         self._gate.release(self._place)
-        if task.cancelled() and self.cycle.state is IDLE and not self.cycle.unreachable:
+        if task.cancelled() and self.cycle.state is IDLE and self.cycle.peer is not UNREACHABLE:
             self.cycle.stream.abort()
