@@ -21,8 +21,9 @@ from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import assert_signal, open_connection, read_until, turns, wait_for, wait_until
 from uvicorn.config import Config
 from uvicorn.protocols.http.auto import CORE
-from uvicorn.server import HANDLED_SIGNALS, Server, waking_on_signals
+from uvicorn.server import HANDLED_SIGNALS, Server
 from uvicorn.serving.interruption import Guard, Interruption
+from uvicorn.serving.wakeup import waking_on_signals
 
 if sys.platform == "win32":
     pytest.skip("these signals cannot be sent on Windows", allow_module_level=True)
@@ -500,8 +501,8 @@ def test_timer_does_not_outlive_its_server(cwd: Path) -> None:
     """A program that goes on is not ended by it, and neither is one that has a handler of its own in front."""
     (cwd / "main.py").write_text(
         "import asyncio, os, signal, time, uvicorn\n"
-        "import uvicorn.serving.interruption, uvicorn.server\n"
-        "uvicorn.serving.interruption.LAST_WAIT = uvicorn.server.LAST_WAIT = 0.2\n"
+        "import uvicorn.serving.interruption\n"
+        "uvicorn.serving.interruption.LAST_WAIT = 0.2\n"
         "calls = []\n"
         "signal.signal(signal.SIGTERM, lambda *_: calls.append(1))\n"
         "server = uvicorn.Server(uvicorn.Config('app:app', port=0, timeout_graceful_shutdown=0))\n"
@@ -624,7 +625,7 @@ async def main():
 signal.signal(signal.SIGUSR2, lambda *arguments: None)
 end_after_signals(600.0, signal.SIGUSR2)  # so there is a timer, as behind a server that captured signals
 server = asyncio.run(main())
-server._guard.join()
+server._backstop._guard.join()
 signal.sigtimedwait([signal.SIGCONT], 3.0)
 print("the program goes on")
 """
@@ -728,14 +729,14 @@ def test_interrupt_of_a_loop_that_turns_interrupts_nothing(cwd: Path, server: Se
 
     async def main() -> None:
         server.handle_exit(signal.SIGINT, None)
-        assert server._interruption is not None
+        assert server._backstop._interruption is not None
         await asyncio.sleep(0)
-        await asyncio.to_thread(server._interruption.join)
-        assert not server._interruption.is_due
+        await asyncio.to_thread(server._backstop._interruption.join)
+        assert not server._backstop._interruption.is_due
 
     server.should_exit = True
     server.handle_exit(signal.SIGINT, None)
-    assert server._interruption is None, "no loop that could be blocked"
+    assert server._backstop._interruption is None, "no loop that could be blocked"
     asyncio.run(main())
 
 

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from tests.utils import join_threads
-from uvicorn import _subprocess, server
+from uvicorn import _subprocess
 from uvicorn.config import Config
 from uvicorn.listening import sockets
 from uvicorn.server import Server
+from uvicorn.serving.wakeup import awake
 from uvicorn.supervisors.basereload import BaseReload
 from uvicorn.supervisors.worker import ProcessWorker
 
@@ -188,7 +189,7 @@ def test_selector_loop_is_woken_by_signals(monkeypatch: pytest.MonkeyPatch) -> N
     """WIN-01, WIN-03"""
 
     async def main() -> int:
-        with server._awake():
+        with awake():
             descriptor = signal.set_wakeup_fd(-1)
             signal.set_wakeup_fd(descriptor)
         return descriptor
@@ -205,7 +206,7 @@ def test_other_threads_cannot_be_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
     async def main() -> None:
-        with server._awake():
+        with awake():
             seen.append(1)
 
     def run() -> None:

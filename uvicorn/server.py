@@ -50,15 +50,15 @@ from uvicorn.serving.drain import (
     first_of,
     wait_until_idle,
 )
-from uvicorn.serving.interruption import BLOCKED, LAST_WAIT, Guard, Interruption, end_after_signals, end_in
+from uvicorn.serving.interruption import BLOCKED, Backstop
 from uvicorn.serving.process_one import server_has_ended
-from uvicorn.serving.state import ForcedEnd, ServerState
+from uvicorn.serving.state import ServerState
+from uvicorn.serving.wakeup import awake
 
 if TYPE_CHECKING:
     from uvicorn.lifespan.off import LifespanOff
     from uvicorn.lifespan.on import LifespanOn
     from uvicorn.observing.debugging import Debugging, Observer
-    from uvicorn.observing.measurement import Measurement
     from uvicorn.tls.renewal import CertificateWatch
 
 __all__ = ["HANDLED_SIGNALS", "STARTUP_FAILURE", "Config", "Server", "ServerState", "asyncio_run", "style"]
@@ -129,11 +129,9 @@ class Server:
         self.load_place: WorkerLoad | None = None
         self.metrics_page: Page | None = None
         self.connection_limit: ConnectionLimit | None = None
-        self._measurement: Measurement | None = None
-        self._freed_memory: FreedMemory | None = None
-        self._buffers: BufferLimit | None = None
         self._certificate_watch: CertificateWatch | None = None
         self._debugging: Debugging | None = None
+        self._cleanup = contextlib.ExitStack()  # of what looks after the event loop
         self.stage = Stage.STARTING
         self.loop: asyncio.AbstractEventLoop | None = None
         self._started_at = time.monotonic()
@@ -143,13 +141,10 @@ class Server:
         self._limit_reached = Latch()
         self._source: listening.Source | None = None
         self._captured_signals: list[int] = []
-        self._interruption: Interruption | None = None
-        self._guard: Guard | None = None
+        self._backstop = Backstop(self.end_deadline, functools.partial(setattr, self, "force_exit", True))
         self._stage_since = 0.0
         self._ending_since: float | None = None  # its time has begun
-        self._is_timed = False
         self._given: list[socket.socket] = []  # while the application starts
-        self._has_refused = False
 
     def __getstate__(self) -> dict[str, Any]:
         # `server.run` is pickled to be the target of a child process, which starts from the beginning.
@@ -277,13 +272,12 @@ class Server:
             logger.warning(
                 "install_signal_handlers is not called: SIGINT and SIGTERM end the server. Override capture_signals."
             )
-        with self.capture_signals(), _awake():
+        with self.capture_signals(), awake():
             try:
                 await self._serve(sockets)
             finally:
                 # Also where a program captures signals itself: its process goes on.
-                if self._guard is not None:
-                    self._guard.stop()
+                self._backstop.stop()
 
     async def _serve(self, sockets: list[socket.socket] | None) -> None:
         config = self.config
@@ -339,11 +333,11 @@ class Server:
             if not await self._start_application():
                 self.should_exit = True
                 return
+            if sockets and not self._given:
+                self.started = True
+                return
         finally:
             self._given = []
-        if self._has_refused:
-            self.started = True
-            return
         try:
             await self._start_serving(sockets)
         except BaseException:
@@ -354,9 +348,11 @@ class Server:
             raise
 
     async def _start_serving(self, sockets: list[socket.socket] | None) -> None:
-        self._start_measuring()
-        self._start_debugging()
-        self._prepare_state()
+        self._start_observing()
+        self.server_state.capture_context()
+        self.server_state.configure(headers=self.config.encoded_headers, date_header=self.config.date_header)
+        if self.limit_max_requests is not None:
+            self.server_state.limit_requests(self.limit_max_requests, self._limit_reached.set)
         source = self._source = listening.source_of(self.config, sockets)
         try:
             bound = await source.open()
@@ -370,23 +366,22 @@ class Server:
         self.started = True
         self._watch_memory()
         self._enter(Stage.SERVING)
-        self._time_end(())
+        self._backstop.time()
 
     def _watch_memory(self) -> None:
-        """Limit and free memory while clients are connected."""
-        loop, connections = asyncio.get_running_loop(), self.server_state.connections
-        freed = self._freed_memory = FreedMemory(loop, connections)
-        buffers = self._buffers = BufferLimit(
-            loop, connections, self.config.limit_buffers, page=self.server_state.metrics
-        )
-        freed.start()
-        buffers.start()
+        """Look after memory while anybody is connected."""
+        loop, connections, limit = asyncio.get_running_loop(), self.server_state.connections, self.config.limit_buffers
+        freed = FreedMemory(loop, connections)
+        buffers = BufferLimit(loop, connections, limit, page=self.server_state.metrics)
+        for watch in (freed, buffers):
+            watch.start()
+            self._cleanup.callback(watch.stop)
 
-        def watch() -> None:
+        def watch_both() -> None:
             freed.watch()
             buffers.watch()
 
-        connections.on_first = watch
+        connections.on_first = watch_both
 
     def _watch_certificates(self) -> None:
         config = self.config
@@ -436,34 +431,24 @@ class Server:
             await self.lifespan.cancel()
         return not (given_up or self.force_exit or self.lifespan.should_exit)
 
-    def _prepare_state(self) -> None:
-        self.server_state.capture_context()
-        self.server_state.configure(headers=self.config.encoded_headers, date_header=self.config.date_header)
-        if self.limit_max_requests is not None:
-            self.server_state.limit_requests(self.limit_max_requests, self._limit_reached.set)
+    def _start_observing(self) -> None:
+        """Know from now on what the event loop is doing, and count, if that is wanted."""
+        config = self.config
+        # Both are imported by those that need them.
+        if config.in_flight is not None:
+            from uvicorn.observing.debugging import Debugging
 
-    def _start_measuring(self) -> None:
-        """Count from now on, if that is wanted."""
-        if self.metrics_page is None and self.config.metrics is None:
-            return
-        # Imported by those that need it.
-        from uvicorn.observing.measurement import Measurement
+            self._debugging = Debugging(config, config.in_flight)
+            self._cleanup.callback(self._debugging.close)
+        if self.metrics_page is not None or config.metrics is not None:
+            from uvicorn.observing.measurement import Measurement
 
-        with blaming(f"metrics={self.config.metrics!r}", status=STARTUP_FAILURE):
-            names = self.config.certificate_names
-            self._measurement = Measurement(self.metrics_page, self.config.metrics or "", names)
-        self.server_state.metrics = self._measurement.page
-
-    def _start_debugging(self) -> None:
-        """Observe the event loop from now on, with the setting `debug_requests`."""
-        if self.config.in_flight is None:
-            return
-        # Imported by those that need it.
-        from uvicorn.observing.debugging import Debugging
-
-        self._debugging = Debugging(self.config, self.config.in_flight)
-        if self._measurement is not None:
-            self._measurement.tell_requests(lambda: self.observers)
+            with blaming(f"metrics={config.metrics!r}", status=STARTUP_FAILURE):
+                measurement = Measurement(self.metrics_page, config.metrics or "", config.certificate_names)
+            self._cleanup.callback(measurement.close)
+            self.server_state.metrics = measurement.page
+            if self._debugging is not None:
+                measurement.tell_requests(lambda: self.observers)
 
     @property
     def observers(self) -> list[Observer]:
@@ -631,14 +616,7 @@ class Server:
         """Let go of everything that would keep `loop`, on which this server served, and the application alive."""
         self.server_state.close()
         self.server_state.connections.on_first = None
-        if self._freed_memory is not None:
-            self._freed_memory.stop()
-        if self._buffers is not None:
-            self._buffers.stop()
-        if self._measurement is not None:
-            self._measurement.close()
-        if self._debugging is not None:
-            self._debugging.close()
+        self._cleanup.close()
         self.config.reporters.pop(loop, None)
         if self in _cancelled.servers:
             _cancelled.servers.remove(self)
@@ -704,18 +682,16 @@ class Server:
         previous: dict[int, Any] = {sig: signal.signal(sig, self.handle_exit) for sig in HANDLED_SIGNALS}
         if self.config.ssl_reload is not None and sys.platform != "win32":
             previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda sig, frame: self.renew_certificates())
-        # One that a program has replaced may have other ideas of when the server ends.
-        self._is_timed = self._is_own("handle_exit") and self.config.graceful_timeout is not None
-        self._time_end((signal.SIGTERM, signal.SIGINT))
+        # A `handle_exit` that a program has replaced may have other ideas of when the server ends.
+        if self._is_own("handle_exit"):
+            self._backstop.time(signal.SIGTERM, signal.SIGINT)
         try:
             yield
         finally:
             for sig, handler in previous.items():
                 # None stands for a handler that was not installed from Python, which cannot be put back.
                 signal.signal(sig, signal.SIG_DFL if handler is None else handler)
-            if self._guard is not None:
-                self._guard.stop()
-            end_in(None)
+            self._backstop.stop_timing()
             server_has_ended()
         with contextlib.ExitStack() as stack:  # last in, first out; each is raised even if one raises an exception
             for captured in self._captured_signals:
@@ -727,33 +703,15 @@ class Server:
         Raises:
             ForcedEnd: the event loop has not noticed, because something blocks it, which ends by this.
         """
-        if self._interruption is not None and self._interruption.is_due:
-            self._interruption = None
-            raise ForcedEnd
+        self._backstop.raise_if_due()
         self._captured_signals.append(sig)
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
-            if self._interruption is None:  # several signals are one
-                self._interruption = Interruption.of_running_loop()
+            self._backstop.interrupt()
         else:
             self.should_exit = True
             self._refuse_early()
-            self._watch_end()
-
-    def _watch_end(self) -> None:
-        """See to it that the server ends although its event loop may be blocked."""
-        loop = asyncio._get_running_loop()
-        if self._guard is None and loop is not None and self.config.graceful_timeout is not None:
-            deadline = functools.partial(self.end_deadline, time.monotonic())
-            self._guard = Guard(loop, deadline, self._force_blocked_end)
-            self._guard.start()
-        elif self._guard is None:
-            end_in(None)  # without a guard nothing puts it off
-
-    def _time_end(self, signals: Sequence[int]) -> None:
-        """Have the process end that long after the first of the signals, even if nothing of Python's runs then."""
-        if self._is_timed:
-            end_after_signals(self.end_deadline(0.0) + LAST_WAIT, *signals)
+            self._backstop.watch()
 
     def end_deadline(self, told_at: float) -> float:
         """When (`time.monotonic()`) an event loop is to be forced that has not come further; `told_at`: to end."""
@@ -769,18 +727,13 @@ class Server:
             return self._stage_since + BLOCKED
         return told_at + self.config.drain_delay + timeout + ENDING
 
-    def _force_blocked_end(self, interruption: Interruption) -> None:
-        self.force_exit = True
-        self._interruption = interruption
-
     def _refuse_early(self) -> None:
         """Hold no sockets that were given while an application starts which is to end at once.
 
         Clients would hang in their queue, however long that takes.
         """
-        self._has_refused = self._has_refused or bool(self._given)
-        for sock in self._given:
-            sock.close()
+        while self._given:
+            self._given.pop().close()
 
 
 class Cancelled(threading.local):
@@ -812,45 +765,3 @@ def _assign(latch: Latch, value: bool) -> None:
         latch.set()
     else:
         latch.clear()
-
-
-# Of the servers that run in the main thread, all in one event loop: signals wake it through one of them.
-_wakeup_fds: list[int] = []
-
-
-@contextlib.contextmanager
-def waking_on_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Let every signal wake the selector of `loop`, so that Python's handlers run at once. Main thread only.
-
-    Otherwise it sleeps on, until something else happens, whenever a signal comes at the moment before it falls asleep,
-    or another thread is interrupted by it; and always on Windows.
-    """
-    receiving, sending = socket.socketpair()
-    with receiving, sending:
-        receiving.setblocking(False)
-        sending.setblocking(False)
-        loop.add_reader(receiving.fileno(), receiving.recv, 4096)
-        own = sending.fileno()
-        _replace_wakeup_fd(-1, own)
-        _wakeup_fds.append(own)
-        try:
-            yield
-        finally:
-            _wakeup_fds.remove(own)
-            _replace_wakeup_fd(own, _wakeup_fds[-1] if _wakeup_fds else -1)
-            loop.remove_reader(receiving.fileno())
-
-
-def _replace_wakeup_fd(old: int, new: int) -> None:
-    """Let the interpreter write to `new` if it has written to `old`. An event loop with handlers has its own there."""
-    current = signal.set_wakeup_fd(new, warn_on_full_buffer=False)
-    if current != old:
-        signal.set_wakeup_fd(current)
-
-
-def _awake() -> contextlib.AbstractContextManager[None]:
-    """`waking_on_signals` where it is needed and possible: uvloop and the proactor loop see to it themselves."""
-    loop = asyncio.get_running_loop()
-    if isinstance(loop, asyncio.SelectorEventLoop) and threading.current_thread() is threading.main_thread():
-        return waking_on_signals(loop)
-    return contextlib.nullcontext()

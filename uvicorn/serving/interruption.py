@@ -18,6 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
+from uvicorn.serving.state import ForcedEnd
+
 BLOCKED = 1.0
 """Seconds without a turn after which an event loop counts as blocked."""
 
@@ -155,6 +157,72 @@ class Guard(threading.Thread):
                     return
                 if interruption.is_needed(AGAIN):
                     break
+
+
+class Backstop:
+    """Ends a server although its event loop may be blocked: when its time is over, or at a second SIGINT.
+
+    Args:
+        deadline: tells until when (`time.monotonic()`) the server may take, given when it was told to end; infinite if
+            it may take any time.
+        force: called, in any thread, when the end is forced.
+    """
+
+    def __init__(self, deadline: Callable[[float], float], force: Callable[[], None]) -> None:
+        self._deadline = deadline
+        self._force = force
+        self._guard: Guard | None = None
+        self._interruption: Interruption | None = None
+        self._is_timed = False
+
+    def time(self, *signals: int) -> None:
+        """Have the process end that long after the first of `signals`, even if nothing of Python's runs then.
+
+        Without any, the time of those before is changed to what the deadline has become.
+        """
+        self._is_timed = self._is_timed or bool(signals)
+        seconds = self._deadline(0.0) + LAST_WAIT
+        if self._is_timed and seconds < float("inf"):
+            end_after_signals(seconds, *signals)
+
+    def watch(self) -> None:
+        """The server was told to end now."""
+        if self._guard is not None:
+            return
+        loop, told_at = asyncio._get_running_loop(), time.monotonic()
+        if loop is None or self._deadline(told_at) == float("inf"):
+            end_in(None)  # nobody would put it off
+            return
+        self._guard = Guard(loop, lambda: self._deadline(told_at), self._interrupt)
+        self._guard.start()
+
+    def interrupt(self) -> None:
+        """Interrupt the event loop, unless it turns within a moment; several calls are one."""
+        self._interruption = self._interruption or Interruption.of_running_loop()
+
+    def raise_if_due(self) -> None:
+        """Called by the handler of a signal.
+
+        Raises:
+            ForcedEnd: it was sent to interrupt the event loop.
+        """
+        if self._interruption is not None and self._interruption.is_due:
+            self._interruption = None
+            raise ForcedEnd
+
+    def stop(self) -> None:
+        """The server has ended."""
+        if self._guard is not None:
+            self._guard.stop()
+
+    def stop_timing(self) -> None:
+        """The signals are others' again."""
+        self.stop()
+        end_in(None)
+
+    def _interrupt(self, interruption: Interruption) -> None:
+        self._force()
+        self._interruption = interruption
 
 
 def kill_self() -> NoReturn:
