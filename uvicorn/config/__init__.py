@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import logging
 import logging.config
@@ -23,7 +22,8 @@ from uvicorn.config._values import LONGEST, check
 from uvicorn.config.application import build_app, detect_interface, warn_of_mistakes
 from uvicorn.config.default_headers import encode_fields, says_close, with_server, without_connection
 from uvicorn.config.errors import STARTUP_FAILURE, SettingError, blaming, blaming_package, fail
-from uvicorn.config.mounts import Mount, check_prefixes, parse_cache_control, parse_mount
+from uvicorn.config.implementations import check_protocol, is_ours, load_custom_loop, load_implementation, load_known
+from uvicorn.config.mounts import Mount, resolve_mounts
 from uvicorn.config.profile import WorkerProfile, processors
 from uvicorn.config.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
 from uvicorn.config.settings import (
@@ -102,8 +102,6 @@ HTTP_PROTOCOLS: dict[str, str] = {
     "zttp": "uvicorn.protocols.http.native_impl:NativeProtocol",
     "native": "uvicorn.protocols.http.native_impl:NativeProtocol",
 }
-
-"""The limits of HTTP/2 for a window and a frame (RFC 9113 sections 6.9.1 and 4.2)."""
 WS_PROTOCOLS: dict[str, str | None] = {
     "auto": "uvicorn.protocols.websockets.auto:AutoWebSocketsProtocol",
     "none": None,
@@ -211,7 +209,8 @@ class Config(Settings):
         self._check_settings(row for row in ROWS.values() if row.section != "Logging")
         self.headers = self.headers or []
         self._resolve_places()
-        self._resolve_mounts()
+        self.mount = _strings(self.mount)
+        self.mounts = resolve_mounts(self.mount, self.mount_cache_control, ROWS["mount_cache_control"].default)
         self._resolve_extensions()
         with blaming(f"{shortcuts.VARIABLE}={os.environ.get(shortcuts.VARIABLE)!r}"):
             shortcuts.chosen()
@@ -367,7 +366,9 @@ class Config(Settings):
         if isinstance(log_config, str) and log_config.endswith((".json", ".yaml", ".yml")):
             log_config = _read_log_config(log_config)
         elif isinstance(log_config, dict):
-            self._choose_colors(log_config)
+            for name in {"default", "access"} & log_config.get("formatters", {}).keys():
+                if self.use_colors in (True, False):
+                    log_config["formatters"][name]["use_colors"] = self.use_colors
         if isinstance(log_config, dict):
             logging.config.dictConfig(log_config)
             wait_for_no_reader(log_config)
@@ -376,14 +377,6 @@ class Config(Settings):
             logging.config.fileConfig(log_config, disable_existing_loggers=False)
         except KeyError as exc:
             raise KeyError(f"there is no section or key {exc.args[0]!r}.") from None
-
-    def _choose_colors(self, log_config: dict[str, Any]) -> None:
-        if self.use_colors not in (True, False):
-            return
-        formatters = log_config.get("formatters", {})
-        for name in ("default", "access"):
-            if name in formatters:
-                formatters[name]["use_colors"] = self.use_colors
 
     # Development
 
@@ -408,26 +401,6 @@ class Config(Settings):
             if text in seen and not text.endswith(":0"):
                 raise SettingError(f"Cannot use bind={text!r}: it is in the list twice.")
             seen.add(text)
-
-    def _resolve_mounts(self) -> None:
-        self.mount, self.mounts = _strings(self.mount), []
-        for text in self.mount:
-            with blaming(f"mount={text!r}"):
-                self.mounts.append(parse_mount(text))
-                check_prefixes(self.mounts)
-        texts = self.mount_cache_control
-        prefixes, values = {None, *(mount.prefix for mount in self.mounts)}, dict[str | None, str]()
-        for text in [texts] if isinstance(texts, str) else texts or ():
-            with blaming(f"mount_cache_control={text!r}"):
-                prefix, value = parse_cache_control(text)
-                encode_fields([("cache-control", value)])
-                if prefix in values:
-                    raise ValueError(f"{'every mount' if prefix is None else prefix or '/'} has a value already.")
-                if prefix not in prefixes:
-                    raise ValueError(f"nothing is mounted at {prefix or '/'}.")
-                values[prefix] = value
-        common = values.get(None, ROWS["mount_cache_control"].default)
-        self.mounts = [mount._replace(cache_control=values.get(mount.prefix, common)) for mount in self.mounts]
 
     def _resolve_extensions(self) -> None:
         self.limit_exempt = [*_strings(self.limit_exempt)]
@@ -537,21 +510,17 @@ class Config(Settings):
             Exception: any that `load` raises.
         """
         # "auto" is never wrong, and a module of the application's is not the parent's to import.
-        if self._is_ours("loop", LOOP_FACTORIES):
+        if is_ours(self.loop, LOOP_FACTORIES):
             self.get_loop_factory()
-        if self._is_ours("http", HTTP_PROTOCOLS) or (self.http2 and self.http == "auto"):
+        if is_ours(self.http, HTTP_PROTOCOLS) or (self.http2 and self.http == "auto"):
             self._http_protocol_class()
-        if self.interface != "wsgi" and self._is_ours("ws", WS_PROTOCOLS):
+        if self.interface != "wsgi" and is_ours(self.ws, WS_PROTOCOLS):
             self._implementation("ws", WS_PROTOCOLS)
         if self.is_ssl and self.ssl_context_factory is None:
             from uvicorn.tls.context import check_ssl_settings
 
             with self._blaming_ssl():
                 check_ssl_settings(self)
-
-    def _is_ours(self, setting: str, known: Mapping[str, str | None]) -> bool:
-        value = getattr(self, setting)
-        return isinstance(value, str) and value != "auto" and (value in known or ":" not in value)
 
     def load(self) -> None:
         """Import the application and the implementations, build the TLS context and encode the header fields; once.
@@ -644,34 +613,11 @@ class Config(Settings):
         if value == AUTO and known[AUTO] == _AUTO_PROTOCOLS[setting]:
             module, _, _ = _AUTO_PROTOCOLS[setting].partition(":")
             return import_from_string(f"{module}:fastest")()
-        if value in known:
-            return self._known(setting, known[value])
-        try:
-            with blaming_package(setting, value):
-                return import_from_string(value)
-        except ImportFromStringError as exc:
-            if ":" not in value:
-                exc.hint = f"{setting} is one of {', '.join(known)}, or an import string."
-            with blaming(f"{setting}={value!r}"):
-                raise
-
-    def _known(self, setting: str, path: str | None) -> Any:
-        """Import the implementation of a known name; the only possible mistake is a missing library."""
-        try:
-            return import_from_string(path)
-        except (ImportFromStringError, ModuleNotFoundError) as exc:
-            missing = getattr(exc, "name", "uvicorn")
-        ours = missing.partition(".")[0] == "uvicorn"
-        with blaming(f"{setting}={getattr(self, setting)!r}"):
-            message = "this installation comes without it." if ours else f"it needs {missing}, which is not installed."
-            raise ModuleNotFoundError(message, name=missing)
+        return load_implementation(setting, value, known)
 
     def _http_protocol_class(self) -> ProtocolFactory:
         implementation: ProtocolFactory = self._implementation("http", HTTP_PROTOCOLS)
-        if not callable(implementation) or not _takes(implementation, config=0, server_state=0, app_state=0):
-            raise SettingError(
-                f"Cannot use http={self.http!r}: it must be a protocol class, not {_kind(implementation)}."
-            )
+        check_protocol("http", self.http, implementation)
         if self.http2 and "h2" not in (self._alpn_protocols(implementation) or ()):
             with blaming("http2=True", f"http={self.http!r}"):
                 raise ValueError("HTTP/2 needs the native core: build it, and set http='auto' or 'native'.")
@@ -694,8 +640,8 @@ class Config(Settings):
                 stacklevel=3,
             )
         implementation: WebSocketProtocolFactory | None = self._implementation("ws", WS_PROTOCOLS)
-        if callable(implementation) and not _takes(implementation, config=0, server_state=0, app_state=0):
-            raise SettingError(f"Cannot use ws={self.ws!r}: it must be a protocol class, not {_kind(implementation)}.")
+        if callable(implementation):
+            check_protocol("ws", self.ws, implementation)
         return implementation
 
     def _ssl_context(self) -> SSLContext | None:
@@ -739,7 +685,8 @@ class Config(Settings):
             unavailable = import_from_string("uvicorn.protocols.http.flow_control:service_unavailable")
             self.unavailable_app = self._answering_lifecycle(unavailable)
         if self.debug_requests:
-            app = self._watched(app)
+            self.in_flight = import_from_string("uvicorn.middleware.in_flight:InFlight")()
+            app = import_from_string("uvicorn.middleware.in_flight:InFlightMiddleware")(app, self.in_flight)
         if self.trusted_proxies is not None:
             app = self._behind_proxies(app, self.trusted_proxies)
         loaded_app: ASGI3Application = app
@@ -751,11 +698,6 @@ class Config(Settings):
             return ProxyHeadersMiddleware(app, trusted_hosts=trusted)
         middleware = import_from_string("uvicorn.middleware.forwarded:ForwardedMiddleware")
         return middleware(app, trusted, fields, hops)  # type: ignore[no-any-return]
-
-    def _watched(self, app: ASGI3Application) -> ASGI3Application:
-        middleware = import_from_string("uvicorn.middleware.in_flight:InFlightMiddleware")
-        self.in_flight = import_from_string("uvicorn.middleware.in_flight:InFlight")()
-        return middleware(app, self.in_flight)  # type: ignore[no-any-return]
 
     def _in_threads(self, app: Any) -> ASGI3Application:
         """Have an adapter for WSGI, whichever it is, run its application in threads as the settings say."""
@@ -786,27 +728,14 @@ class Config(Settings):
         if self.loop is None:
             return None
         if self.loop in LOOP_FACTORIES:
-            return self._known_loop_factory(LOOP_FACTORIES[self.loop])
-        hint = f"loop is one of {', '.join(LOOP_FACTORIES)}, or an import string."
-        try:
-            with blaming_package("loop", str(self.loop)):
-                factory = import_from_string(self.loop)
-        except ImportFromStringError as exc:
-            fail("Error loading custom loop setup function. %s", exc, hint=hint)
-        if not callable(factory):
-            fail('Error loading custom loop setup function. "%s" is not callable.', self.loop, hint=hint)
-        if not _takes(factory):
-            message = 'Error loading custom loop setup function. "%s" is not a function without arguments.'
-            fail(message, self.loop, hint=hint)
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] = factory
+            make_factory = load_known("loop", self.loop, LOOP_FACTORIES[self.loop])
+            if make_factory is None:
+                return None
+            with blaming(f"loop={self.loop!r}"):
+                loop_factory: Callable[[], asyncio.AbstractEventLoop] = make_factory(use_subprocess=self.use_subprocess)
+        else:
+            loop_factory = load_custom_loop(self.loop, LOOP_FACTORIES)
         return loop_factory
-
-    def _known_loop_factory(self, path: str | None) -> Callable[[], asyncio.AbstractEventLoop] | None:
-        make_factory: Callable[..., Callable[[], asyncio.AbstractEventLoop]] | None = self._known("loop", path)
-        if make_factory is None:
-            return None
-        with blaming(f"loop={self.loop!r}"):
-            return make_factory(use_subprocess=self.use_subprocess)
 
     def setup_event_loop(self) -> None:
         """Say that this is gone.
@@ -864,25 +793,6 @@ def _is_spawning() -> bool:
     """Whether the object is being pickled for a child process."""
     context = sys.modules.get("multiprocessing.context")
     return context is not None and context.get_spawning_popen() is not None
-
-
-def _takes(function: Callable[..., Any], **arguments: Any) -> bool:
-    """Whether it can be called with these arguments and need not be awaited; of a class that is not asked."""
-    if isinstance(function, type):
-        return True
-    if iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
-        return False
-    try:
-        inspect.signature(function).bind(**arguments)
-    except TypeError:
-        return False
-    except ValueError:  # it has none that can be read
-        return True
-    return True
-
-
-def _kind(found: object) -> str:
-    return "a function" if inspect.isroutine(found) else f"a {type(found).__name__}"
 
 
 def _read_log_config(path: str) -> Any:

@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from uvicorn.config.default_headers import encode_fields
+from uvicorn.config.errors import blaming
+
 _PATH = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;:@-]+)*/?")
 """Segments of a path that need no percent-encoding (RFC 3986 section 3.3); none is empty."""
 
@@ -44,17 +47,31 @@ def parse_mount(text: str) -> Mount:
     return Mount(path.rstrip("/"), os.path.abspath(directory))
 
 
-def check_prefixes(mounts: Iterable[Mount]) -> None:
-    """Refuse two mounts at one place.
+def resolve_mounts(texts: Iterable[str], cache_controls: Iterable[str] | str | None, default: str) -> list[Mount]:
+    """Read the settings `mount` and `mount_cache_control`, whose value is `default` where it says nothing.
 
     Raises:
-        ValueError: it says which.
+        ValueError: one is wrong, or two are for one place; it names the setting.
     """
-    seen: set[str] = set()
-    for prefix, *_ in mounts:
-        if prefix in seen:
-            raise ValueError(f"{prefix or '/'} is mounted twice.")
-        seen.add(prefix)
+    mounts: dict[str, Mount] = {}
+    for text in texts:
+        with blaming(f"mount={text!r}"):
+            mount = parse_mount(text)
+            if mount.prefix in mounts:
+                raise ValueError(f"{mount.prefix or '/'} is mounted twice.")
+            mounts[mount.prefix] = mount
+    values: dict[str | None, str] = {}
+    for text in [cache_controls] if isinstance(cache_controls, str) else cache_controls or ():
+        with blaming(f"mount_cache_control={text!r}"):
+            prefix, value = parse_cache_control(text)
+            encode_fields([("cache-control", value)])
+            if prefix in values:
+                raise ValueError(f"{'every mount' if prefix is None else prefix or '/'} has a value already.")
+            if prefix is not None and prefix not in mounts:
+                raise ValueError(f"nothing is mounted at {prefix or '/'}.")
+            values[prefix] = value
+    common = values.get(None, default)
+    return [mount._replace(cache_control=values.get(mount.prefix, common)) for mount in mounts.values()]
 
 
 def parse_cache_control(text: str) -> tuple[str | None, str]:

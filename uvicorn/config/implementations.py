@@ -1,0 +1,93 @@
+"""Import implementations by the value of a setting, and tell what is wrong with it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from uvicorn._compat import iscoroutinefunction
+from uvicorn.config.errors import SettingError, blaming, blaming_package, fail
+from uvicorn.importer import ImportFromStringError, import_from_string
+
+
+def is_ours(value: Any, known: Mapping[str, str | None]) -> bool:
+    """Whether the value names an implementation of the server's own, `auto` excepted, or nothing that exists."""
+    return isinstance(value, str) and value != "auto" and (value in known or ":" not in value)
+
+
+def load_implementation(setting: str, value: str, known: Mapping[str, str | None]) -> Any:
+    """Import what a setting names: one of `known`, or an import string.
+
+    Raises:
+        ImportFromStringError: it is neither.
+        ModuleNotFoundError: the library of a known one is not installed.
+    """
+    if value in known:
+        return load_known(setting, value, known[value])
+    try:
+        with blaming_package(setting, value):
+            return import_from_string(value)
+    except ImportFromStringError as exc:
+        if ":" not in value:
+            exc.hint = f"{setting} is one of {', '.join(known)}, or an import string."
+        with blaming(f"{setting}={value!r}"):
+            raise
+
+
+def load_known(setting: str, value: str, path: str | None) -> Any:
+    """Import what a known name stands for; the only mistake possible is a library that is not there."""
+    try:
+        return import_from_string(path)
+    except (ImportFromStringError, ModuleNotFoundError) as exc:
+        missing = getattr(exc, "name", "uvicorn")
+    ours = missing.partition(".")[0] == "uvicorn"
+    with blaming(f"{setting}={value!r}"):
+        message = "this installation comes without it." if ours else f"it needs {missing}, which is not installed."
+        raise ModuleNotFoundError(message, name=missing)
+
+
+def check_protocol(setting: str, value: Any, implementation: Any) -> None:
+    """Refuse what is no protocol class.
+
+    Raises:
+        SettingError: it cannot be called as one.
+    """
+    if not callable(implementation) or not _takes(implementation, config=0, server_state=0, app_state=0):
+        kind = "a function" if inspect.isroutine(implementation) else f"a {type(implementation).__name__}"
+        raise SettingError(f"Cannot use {setting}={value!r}: it must be a protocol class, not {kind}.")
+
+
+def load_custom_loop(value: Any, known: Mapping[str, str | None]) -> Any:
+    """Import the function that an import string names, which makes an event loop.
+
+    Raises:
+        SystemExit: there is none, or it takes arguments.
+    """
+    hint = f"loop is one of {', '.join(known)}, or an import string."
+    try:
+        with blaming_package("loop", str(value)):
+            factory = import_from_string(value)
+    except ImportFromStringError as exc:
+        fail("Error loading custom loop setup function. %s", exc, hint=hint)
+    if not callable(factory):
+        fail('Error loading custom loop setup function. "%s" is not callable.', value, hint=hint)
+    if not _takes(factory):
+        message = 'Error loading custom loop setup function. "%s" is not a function without arguments.'
+        fail(message, value, hint=hint)
+    return factory
+
+
+def _takes(function: Callable[..., Any], **arguments: Any) -> bool:
+    """Whether it can be called with these arguments and need not be awaited; of a class that is not asked."""
+    if isinstance(function, type):
+        return True
+    if iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
+        return False
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError:
+        return False
+    except ValueError:  # it has none that can be read
+        return True
+    return True
