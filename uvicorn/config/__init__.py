@@ -211,7 +211,10 @@ class Config(Settings):
         self._resolve_places()
         self.mount = _strings(self.mount)
         self.mounts = resolve_mounts(self.mount, self.mount_cache_control, ROWS["mount_cache_control"].default)
-        self._resolve_extensions()
+        self.limit_exempt = [*_strings(self.limit_exempt)]
+        names = _strings(self.asgi_extensions)
+        known = get_args(ExtensionType)
+        self.asgi_extensions = [name for name in known if name != "all" and (name in names or "all" in names)]
         with blaming(f"{shortcuts.VARIABLE}={os.environ.get(shortcuts.VARIABLE)!r}"):
             shortcuts.chosen()
         self._resolve_certificates()
@@ -401,12 +404,6 @@ class Config(Settings):
             if text in seen and not text.endswith(":0"):
                 raise SettingError(f"Cannot use bind={text!r}: it is in the list twice.")
             seen.add(text)
-
-    def _resolve_extensions(self) -> None:
-        self.limit_exempt = [*_strings(self.limit_exempt)]
-        names = _strings(self.asgi_extensions)
-        known = get_args(ExtensionType)
-        self.asgi_extensions = [name for name in known if name != "all" and (name in names or "all" in names)]
 
     def _resolve_certificates(self) -> None:
         self.ssl_cert = [*_strings(self.ssl_cert)]

@@ -588,20 +588,16 @@ class ProcessWorker:
             return message
         if isinstance(message, float):
             self._hear_of_blockade(message)
+        elif message == b"":
+            self._listings, self._pieces = json.loads(b"".join(self._pieces)), []
+            self._is_told.set()
         elif isinstance(message, bytes):
-            self._take_piece(message)
+            self._pieces.append(message)
         else:
             self._stage = Stage(message)
             self._stage_since = now
             self._has_served = self._has_served or self._stage is Stage.SERVING
         return None
-
-    def _take_piece(self, piece: bytes) -> None:
-        if piece:
-            self._pieces.append(piece)
-            return
-        self._listings, self._pieces = json.loads(b"".join(self._pieces)), []
-        self._is_told.set()
 
     def _send_question(self) -> bool:
         """Ask whether the child serves, unless it was asked; false if no answer can come."""

@@ -280,7 +280,11 @@ class RequestReader:
         else:
             self.state = BODY
             body = None
-            self._begin_body(length)
+            self.body = AWAITED
+            if length == CHUNKED:
+                self._decoder = ChunkedDecoder(self._limits.fields, self._limit_body)
+            else:
+                self._decoder = LengthDecoder(length)
         if end < size:
             self.unread = data
             self._at = end
@@ -296,13 +300,6 @@ class RequestReader:
         return at
 
     # Bodies.
-
-    def _begin_body(self, length: int) -> None:
-        self.body = AWAITED
-        if length == CHUNKED:
-            self._decoder = ChunkedDecoder(self._limits.fields, self._limit_body)
-        else:
-            self._decoder = LengthDecoder(length)
 
     def _read_body(self, data: bytes, begin: int) -> Piece:
         decoder = self._decoder
