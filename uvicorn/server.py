@@ -131,7 +131,7 @@ class Server:
         self.connection_limit: ConnectionLimit | None = None
         self._certificate_watch: CertificateWatch | None = None
         self._debugging: Debugging | None = None
-        self._cleanup = contextlib.ExitStack()  # of what looks after the event loop
+        self._cleanup = contextlib.ExitStack()  # stops the observers of the event loop
         self.stage = Stage.STARTING
         self.loop: asyncio.AbstractEventLoop | None = None
         self._started_at = time.monotonic()
@@ -369,7 +369,7 @@ class Server:
         self._backstop.time()
 
     def _watch_memory(self) -> None:
-        """Look after memory while anybody is connected."""
+        """Limit and free memory while clients are connected."""
         loop, connections, limit = asyncio.get_running_loop(), self.server_state.connections, self.config.limit_buffers
         freed = FreedMemory(loop, connections)
         buffers = BufferLimit(loop, connections, limit, page=self.server_state.metrics)
@@ -432,7 +432,7 @@ class Server:
         return not (given_up or self.force_exit or self.lifespan.should_exit)
 
     def _start_observing(self) -> None:
-        """Know from now on what the event loop is doing, and count, if that is wanted."""
+        """Observe and count from now on, with the settings `debug_requests` and `metrics`."""
         config = self.config
         # Both are imported by those that need them.
         if config.in_flight is not None:

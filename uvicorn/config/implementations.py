@@ -1,4 +1,4 @@
-"""Import implementations by the value of a setting, and tell what is wrong with it."""
+"""Import implementations by the value of a setting, and explain mistakes in it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from uvicorn.importer import ImportFromStringError, import_from_string
 
 
 def is_ours(value: Any, known: Mapping[str, str | None]) -> bool:
-    """Whether the value names an implementation of the server's own, `auto` excepted, or nothing that exists."""
+    """Whether the value names an implementation of the server's own, except `auto`, or is no import string."""
     return isinstance(value, str) and value != "auto" and (value in known or ":" not in value)
 
 
 def load_implementation(setting: str, value: str, known: Mapping[str, str | None]) -> Any:
-    """Import what a setting names: one of `known`, or an import string.
+    """Import the implementation that a setting names: one of `known`, or an import string.
 
     Raises:
         ImportFromStringError: it is neither.
@@ -36,7 +36,7 @@ def load_implementation(setting: str, value: str, known: Mapping[str, str | None
 
 
 def load_known(setting: str, value: str, path: str | None) -> Any:
-    """Import what a known name stands for; the only mistake possible is a library that is not there."""
+    """Import the implementation of a known name; the only possible mistake is a missing library."""
     try:
         return import_from_string(path)
     except (ImportFromStringError, ModuleNotFoundError) as exc:
@@ -48,7 +48,7 @@ def load_known(setting: str, value: str, path: str | None) -> Any:
 
 
 def check_protocol(setting: str, value: Any, implementation: Any) -> None:
-    """Refuse what is no protocol class.
+    """Check that an implementation is a protocol class.
 
     Raises:
         SettingError: it cannot be called as one.

@@ -160,12 +160,12 @@ class Guard(threading.Thread):
 
 
 class Backstop:
-    """Ends a server although its event loop may be blocked: when its time is over, or at a second SIGINT.
+    """Ends a server although its event loop may be blocked: at its deadline, or at a second SIGINT.
 
     Args:
-        deadline: tells until when (`time.monotonic()`) the server may take, given when it was told to end; infinite if
-            it may take any time.
-        force: called, in any thread, when the end is forced.
+        deadline: returns when (`time.monotonic()`) the server's time is over, given when its shutdown began; infinity
+            for never.
+        force: called, in any thread, to force the shutdown.
     """
 
     def __init__(self, deadline: Callable[[float], float], force: Callable[[], None]) -> None:
@@ -176,9 +176,9 @@ class Backstop:
         self._is_timed = False
 
     def time(self, *signals: int) -> None:
-        """Have the process end that long after the first of `signals`, even if nothing of Python's runs then.
+        """Have the process killed at the deadline after the first of `signals`, even if Python code no longer runs.
 
-        Without any, the time of those before is changed to what the deadline has become.
+        Without `signals`, update the deadline of earlier ones.
         """
         self._is_timed = self._is_timed or bool(signals)
         seconds = self._deadline(0.0) + LAST_WAIT
@@ -186,12 +186,12 @@ class Backstop:
             end_after_signals(seconds, *signals)
 
     def watch(self) -> None:
-        """The server was told to end now."""
+        """Watch the deadline: the shutdown begins now."""
         if self._guard is not None:
             return
         loop, told_at = asyncio._get_running_loop(), time.monotonic()
         if loop is None or self._deadline(told_at) == float("inf"):
-            end_in(None)  # nobody would put it off
+            end_in(None)  # without a guard nothing puts it off
             return
         self._guard = Guard(loop, lambda: self._deadline(told_at), self._interrupt)
         self._guard.start()
@@ -201,22 +201,22 @@ class Backstop:
         self._interruption = self._interruption or Interruption.of_running_loop()
 
     def raise_if_due(self) -> None:
-        """Called by the handler of a signal.
+        """Interrupt the running code, if the signal being handled was sent for that.
 
         Raises:
-            ForcedEnd: it was sent to interrupt the event loop.
+            ForcedEnd: it was.
         """
         if self._interruption is not None and self._interruption.is_due:
             self._interruption = None
             raise ForcedEnd
 
     def stop(self) -> None:
-        """The server has ended."""
+        """Stop watching: the server has ended."""
         if self._guard is not None:
             self._guard.stop()
 
     def stop_timing(self) -> None:
-        """The signals are others' again."""
+        """Stop watching, and cancel the timer: the program handles its signals again."""
         self.stop()
         end_in(None)
 

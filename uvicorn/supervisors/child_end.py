@@ -1,4 +1,4 @@
-"""The child's end of the pipe between a worker and its parent: what is sent through it."""
+"""The child's end of the pipe between a worker and its parent: answers and reports."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterable
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from uvicorn.server import Server
 from uvicorn.serving.drain import Stage
@@ -19,20 +18,27 @@ if TYPE_CHECKING:
     from uvicorn.supervisors.threaded import ThreadedServer
 
 PIECE = 8192
-"""Bytes of one message with a part of what the event loops are doing, which a system writes at once or not at all. Of a
-longer one the end may never come, if the child is stopped while it writes, and whoever reads it waits for that."""
+"""Bytes of one piece of the list of requests: the system writes so few at once or not at all. If a child were stopped
+while it writes a longer message, the reader would wait for the rest of it."""
 
 logger = logging.getLogger("uvicorn.error")
+
+
+class Sender(Protocol):
+    """The end of a pipe, on each system."""
+
+    def send(self, message: bool | int | float | bytes, /) -> None:
+        """Send one message."""
 
 
 class ChildEnd:
     """Sends answers and reports, from several threads.
 
-    Their types tell them apart: an answer is a bool, seconds that an event loop has been blocked for are a float, a
-    stage is an int; what the event loops are doing is sent in pieces of bytes, which an empty one ends.
+    Messages differ by type: bool is an answer, float the seconds for which an event loop has been blocked, int a stage,
+    bytes a piece of the list of requests in flight, which an empty one ends.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Sender) -> None:
         self._connection = connection
         self._sending = threading.Lock()
         self._probes: list[LoopProbe] = []
@@ -48,7 +54,7 @@ class ChildEnd:
             self._connection.send(message)
 
     def answer(self, serves: bool) -> None:
-        """Answer a question; and say for how long an event loop has been blocked, or once that it no longer is."""
+        """Answer a question, and report for how long an event loop has been blocked: once more when it no longer is."""
         self.send(serves)
         blocked_for = max((probe.look() for probe in self._probes), default=0.0)
         if blocked_for or self._blocked_for:
@@ -59,19 +65,19 @@ class ChildEnd:
         """Report that the server has entered `stage`; `loops` are watched from the moment it serves."""
         if stage is Stage.SERVING:
             self._probes = [LoopProbe(loop) for loop in loops]
-        # Without a parent there is nobody to tell.
+        # The parent may be gone.
         with contextlib.suppress(OSError):
             self.send(int(stage))
 
     def answer_requests(self, server: Server | ThreadedServer) -> None:
-        """Say what the event loops are doing, from another thread: other questions want an answer meanwhile."""
+        """Send the list of requests in flight from another thread, since other questions come meanwhile."""
         try:
             threading.Thread(target=self.tell_requests, args=(server,), name="uvicorn-requests", daemon=True).start()
-        except RuntimeError:  # there is no room for one, which is no reason to be silent
+        except RuntimeError:  # no room for a thread; answer nevertheless
             self._send_pieces(b"[]")
 
     def tell_requests(self, server: Server | ThreadedServer) -> None:
-        """Say what the event loops are doing; nothing if that cannot be found out."""
+        """Send the list of requests in flight; an empty one if that fails."""
         # Imported where it is wanted.
         from uvicorn.observing.debugging import listings_of
 
@@ -80,7 +86,7 @@ class ChildEnd:
             text = json.dumps(listings_of(server.observers)).encode()
         except Exception:
             logger.exception("Cannot report the requests in flight")
-        # In any case: nobody asks again before there is an answer.
+        # Even if empty: the parent asks again only after an answer.
         with contextlib.suppress(OSError):
             self._send_pieces(text)
 

@@ -79,7 +79,7 @@ class Outcome(enum.Enum):
     NONE = 0
     """It has not."""
     ENDED = 1
-    """As it was told."""
+    """Its shutdown was requested, and is complete."""
     FAILED = 2
     """It could not start, or an error ended it, which was logged."""
 
@@ -124,7 +124,7 @@ class Pool:
         self._cleanup.close()
 
     def run(self) -> None:
-        """Serve until told to end; `outcome` says how that went."""
+        """Serve until `should_exit` is set, and set `outcome`."""
         outcome = Outcome.FAILED
         try:
             self.supervisor.run()

@@ -147,18 +147,18 @@ class Blockade(enum.Enum):
     NOTICED = 1
     """The child was asked for the stacks of its threads."""
     TOLD = 2
-    """It was told, with the stacks."""
+    """The blockade was reported, with the stacks."""
 
 
 class Talk(enum.Enum):
-    """What is to come from the child."""
+    """The messages that may still come from the child."""
 
     REPORTS = 0
     """Reports."""
     ANSWER = 1
-    """The answer to a question, too. There are never two questions, which might fill the pipe."""
+    """Reports and the answer to a question. A second question might fill the pipe."""
     NOTHING = 2
-    """Nothing: its end of the pipe is closed, or ours."""
+    """None: one end of the pipe is closed."""
 
 
 class ProcessWorker:
@@ -199,7 +199,7 @@ class ProcessWorker:
         self._talk = Talk.REPORTS
         self._pieces: list[bytes] = []
         self._listings: list[LoopListing] = []
-        self._is_told = threading.Event()  # what was asked for by REQUESTS; never two under way, as with questions
+        self._is_told = threading.Event()  # the answer to REQUESTS has come; one is awaited at a time
         self._is_told.set()
         self._asking = threading.Lock()  # for that: by the page, and at a signal
 
@@ -600,7 +600,7 @@ class ProcessWorker:
         return None
 
     def _send_question(self) -> bool:
-        """Ask whether the child serves, unless it was asked; false if no answer can come."""
+        """Ask whether the child serves, unless an answer is awaited; false if none can come."""
         if self._talk is Talk.REPORTS:
             try:
                 with self._writing:
@@ -611,7 +611,7 @@ class ProcessWorker:
         return self._talk is not Talk.NOTHING
 
     def _hear_no_more(self) -> None:
-        """The child's end is closed: what it was asked for does not come, and nobody waits for it."""
+        """Stop listening: the child's end is closed, so its answers never come, and waiting for them ends."""
         self._talk = Talk.NOTHING
         self._listings = []
         self._is_told.set()

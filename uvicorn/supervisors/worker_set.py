@@ -1,8 +1,8 @@
 """A set of workers and the operations on it: start, replace, scale, drain, watch.
 
-The set knows workers (`uvicorn.supervisors.worker.Worker`), not what they are made of. It never waits: `watch()` looks
-at what has happened and at what is due, does what follows, and returns. Its driver sleeps until one of `sources` is
-ready or `next_deadline()` has come, and calls it again.
+The set knows the interface of workers (`uvicorn.supervisors.worker.Worker`) only. It never waits: `watch()` handles
+new events and due deadlines, and returns. The caller sleeps until one of `sources` is ready or `next_deadline()` has
+come, and calls it again.
 
     ┌── in charge ──────────┐
     │ STARTED ──▶ SERVING ──┼─▶ ENDING ──▶ forgotten
@@ -11,12 +11,12 @@ ready or `next_deadline()` has come, and calls it again.
       JOINING ── not ready ──┼─▶ KILLED ───────┤
                              └─▶ BURIED ───────┘
 
-A replacement (JOINING) is ready before the old worker is told to end, so capacity never dips; one starts at a time, and
-a few end side by side. A worker that retires (its request limit is reached) serves on until then, and so does one that
+A replacement (JOINING) is ready before the old worker ends, so capacity never dips; one starts at a time, and a few end
+side by side. A worker that retires (its request limit is reached) serves on until then, and so does one that
 is recycled because of its age or its memory: these one at a time, the end of the old one included.
 
-A worker that cannot start, or crashes soon, costs nobody but itself: it is tried again, ever more slowly. The set has
-failed if none of the first ones comes to serve, or too many crash in a row and nobody serves.
+A worker that cannot start, or crashes soon, leaves the others alone: it is started again, ever more slowly. The set
+fails if none of the first workers comes to serve, or if too many crash in a row while none serves.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ KILLED_BY = {"unresponsive": "timeout_worker_healthcheck", "deadline": "timeout_
 """The setting behind each reason for a kill, for the log."""
 
 STOPPING = "stopping the parent process"
-"""What follows the end of a worker when the set has failed, for the log."""
+"""The consequence of a worker's end if the set has failed, for the log."""
 
 SAMPLE_INTERVAL = 1.0
 """Seconds between two looks at the memory of the workers."""
@@ -80,29 +80,29 @@ W = TypeVar("W", bound=Worker)
 
 
 class Phase(enum.IntEnum):
-    """What the set has made of a worker; the module's diagram shows the moves."""
+    """The phase of a worker; the module's diagram shows the transitions."""
 
     JOINING = 0
-    """Started to take the place of another, and not ready yet."""
+    """Replaces another worker, which still serves, once it is ready."""
     STARTED = 1
     """In charge, but it has not served yet."""
     SERVING = 2
-    """In charge, and it has come to serve."""
+    """In charge, and serves."""
     ENDING = 3
-    """Told to end."""
+    """Shuts down gracefully."""
     KILLED = 4
-    """Killed: its end is no crash."""
+    """Killed on purpose: its end does not count as a crash."""
     BURIED = 5
-    """Killed, and its end reported, but its process is not gone yet."""
+    """Killed and reported, but its process is not gone yet."""
 
 
 class Outlook(enum.IntEnum):
-    """What the workers so far have shown; it only ever goes forward."""
+    """The experience with the workers so far; it only ever goes forward."""
 
     OPEN = 0
-    """None has served yet, and none has failed but by a signal."""
+    """None has served yet, and none has failed by itself."""
     DOUBTFUL = 1
-    """One has failed to start, and none has served: no more are started until one of the others does."""
+    """One has failed to start, and none has served: the set starts no more until one of the others serves."""
     PROVEN = 2
     """One has served."""
     FAILED = 3
@@ -111,20 +111,20 @@ class Outlook(enum.IntEnum):
 
 @dataclass(eq=False)
 class Member(Generic[W]):
-    """A worker and what the set knows of it.
+    """One worker and its record.
 
     Attributes:
-        replaces: in whose place it is to come, while it is JOINING.
-        ready_by: when it has to be ready to do so; None for any time.
-        since: when it came to serve; 0 before.
-        limits: how long it may do so, and what it may occupy.
-        memory: bytes it occupies, if there is a limit.
-        is_steady: it has served long enough to show that it is of use.
-        reason: why it is being replaced, or will be; None if it is not.
-        turn: the one with the lowest number is replaced next.
-        told_at: when it was told to end, or killed.
-        asked_for_stacks: it is late, and was asked where it is stuck.
-        beside_crash: it was in charge when another crashed; several that crash together are one.
+        replaces: the member whose place it takes, while it is JOINING.
+        ready_by: deadline for that; None for any time.
+        since: when it began to serve; 0 before.
+        limits: its lifetime and its memory at most.
+        memory: resident bytes, if they are limited.
+        is_steady: it has served for `STEADY` seconds.
+        reason: why it is to be replaced; None if it is not.
+        turn: the member with the lowest number is replaced next.
+        told_at: when its shutdown began, or it was killed.
+        asked_for_stacks: it is late to end, and was asked for its stacks.
+        beside_crash: it was in charge when another crashed; several that crash together count once.
     """
 
     worker: W
@@ -152,8 +152,8 @@ class WorkerSet(Generic[W]):
         ready_timeout: seconds a replacement has until it serves; None for any time.
         clock: seconds, monotonic.
         recycling: draws the limits of one worker.
-        crash_limit: crashes in a row after which the set fails if nobody serves; None or 0 for any number.
-        events: who is told of what happens.
+        crash_limit: crashes in a row after which the set fails if no worker serves; None or 0 for any number.
+        events: receives the events of workers.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class WorkerSet(Generic[W]):
                     self._outlook = Outlook.FAILED
                     logger.error("No child process can be started (%s), stopping the parent process.", exc)
                     return
-                # No reason to end what serves.
+                # Those that run go on.
                 self._failures += 1
                 delay = restart_delay(self._failures + 1)
                 self._start_at = self._clock() + delay
@@ -239,7 +239,7 @@ class WorkerSet(Generic[W]):
             member.worker.terminate()
 
     def hurry(self) -> None:
-        """Tell the workers that are ending not to wait for anybody, and kill them soon."""
+        """Tell the workers that are ending not to wait for clients, and kill them soon."""
         for member in self._ending:
             member.worker.hurry()
         if self._kill_at is None:
@@ -249,7 +249,7 @@ class WorkerSet(Generic[W]):
         """Read the workers' reports, remove the dead, kill the silent and the late, start missing ones."""
         now = self._clock()
         if self._next_watch is not None and now - self._next_watch > OVERSLEPT:
-            # The time this process did not run itself is no silence of the workers.
+            # While this process did not run it heard no worker.
             for worker in self.workers:
                 worker.excuse(now - self._next_watch)
         self._next_watch = None
@@ -270,28 +270,28 @@ class WorkerSet(Generic[W]):
 
     @property
     def workers(self) -> list[W]:
-        """Those in charge, the newest last; once the set is drained, those that were when that began."""
+        """The workers in charge, the newest last; while the set drains, those that were in charge before."""
         return self._drained or [member.worker for member in self._in_charge]
 
     @property
     def everyone(self) -> list[W]:
-        """Those in charge, those that are ending, and the one that is to take over."""
+        """The workers in charge, those that are ending, and the one that joins."""
         return [member.worker for member in self._members]
 
     @property
     def sources(self) -> list[Any]:
-        """What becomes ready when there is something to `watch`."""
-        # A worker that has ended since the last `watch` is one of them: nobody has noticed yet.
+        """Objects that become ready when there is something to `watch`."""
+        # They include workers that have ended since the last `watch`, which has yet to note that.
         return [source for worker in self.everyone for source in worker.sources]
 
     @property
     def failed(self) -> bool:
-        """Whether the application cannot start, or keeps crashing: the set is to be drained."""
+        """Whether the application cannot start, or keeps crashing: drain the set."""
         return self._outlook is Outlook.FAILED
 
     @property
     def is_draining(self) -> bool:
-        """Whether all workers were told to end, and no more are started."""
+        """Whether all workers are ending, and no more are started."""
         return self._drained is not None
 
     @property
@@ -302,12 +302,12 @@ class WorkerSet(Generic[W]):
 
     @property
     def is_serving(self) -> bool:
-        """Whether all that are to serve do, and nobody is being replaced."""
+        """Whether all workers serve, and none is being replaced."""
         return len(self._in(Phase.SERVING)) == len(self._in_charge) == self.size and not self.is_replacing
 
     @property
     def is_settled(self) -> bool:
-        """Whether nobody is being replaced or ending."""
+        """Whether no worker is being replaced or ending."""
         return not self.is_replacing and not self._ending
 
     def is_done_with(self, worker: W) -> bool:
@@ -371,7 +371,7 @@ class WorkerSet(Generic[W]):
         for member in self._in_charge:
             self._welcome(member, now)
             if (seconds := member.worker.blocked_for()) is not None:
-                # No reason to kill anybody.
+                # That alone does not get a worker killed.
                 message = "The event loop of child process [%d] has been blocked for %.1f seconds."
                 self._tell("blocked", member.worker, message, seconds, level=logging.WARNING)
                 self._log_stacks(member.worker, "Child process [%d] is stuck here:\n%s", logging.WARNING)
@@ -397,7 +397,7 @@ class WorkerSet(Generic[W]):
             logger.log(level, message, worker.pid, stacks, extra={"worker_pid": worker.pid})
 
     def _welcome(self, member: Member[W], now: float) -> None:
-        """Take note of a worker that has come to serve."""
+        """Note that a worker serves."""
         worker = member.worker
         if not worker.has_served or member.phase is Phase.SERVING:
             return
@@ -411,7 +411,7 @@ class WorkerSet(Generic[W]):
         self._outlook = max(self._outlook, outlook)
 
     def _bury(self, member: Member[W], now: float, reason: str = "", what: str = "") -> None:
-        """Take a dead worker out, or kill it for `reason`, and decide when, and whether, there is to be another."""
+        """Remove a dead worker, or kill it for `reason`, and decide when, and whether, to start another."""
         worker = member.worker
         if reason:
             self._kill(member)
@@ -421,7 +421,7 @@ class WorkerSet(Generic[W]):
             self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
         for other in [*self._in(Phase.SERVING), member]:
             if other.since and not other.is_steady and now >= other.since + STEADY:
-                # It shows that workers are of use: crashes from now on are a new row.
+                # From now on crashes are a new row.
                 other.is_steady = True
                 self._crashes = self._in_vain = 0
         self._members.remove(member)
@@ -469,7 +469,7 @@ class WorkerSet(Generic[W]):
             )
 
     def _kind_of_end(self, member: Member[W]) -> EventKind:
-        """What the end of a worker was; of one that was killed the kill was told."""
+        """Classify the end of a worker; one that was killed has been reported as killed."""
         is_graceful = member.phase is Phase.ENDING or member.worker.stage > Stage.RETIRING
         is_exit = member.phase is Phase.KILLED or (is_graceful and member.worker.exitcode in GRACEFUL)
         return "exit" if is_exit else "crash"
@@ -488,7 +488,7 @@ class WorkerSet(Generic[W]):
             self._tell(kind, worker, "Child process [%d] died", level=logging.INFO)
 
     def _report_failure(self, worker: W, gives_up: bool, delay: float) -> None:
-        """Log that a worker ended before it served, why, and what follows."""
+        """Log that a worker ended before it served, the reason, and the consequence."""
         by_signal = worker.exitcode is None or worker.exitcode < 0
         if not by_signal or self._failures >= self.size + STARTS_AGAIN:
             self._advance(Outlook.DOUBTFUL)
@@ -527,7 +527,7 @@ class WorkerSet(Generic[W]):
         return member.limits.reached(now - member.since, member.memory)
 
     def _time_to_recycle(self, member: Member[W]) -> float | None:
-        """When to look whether a worker is to be replaced; None if it will tell, or is being replaced."""
+        """When to check whether to replace a worker; None if it reports that, or is being replaced."""
         if member.phase is not Phase.SERVING or member.reason is not None:
             return None
         if member.worker.stage is Stage.RETIRING:
@@ -551,14 +551,14 @@ class WorkerSet(Generic[W]):
                 if member.phase is not Phase.BURIED:
                     self._report_end(member)
                 self._members.remove(member)
-                if not self.is_draining:  # else its supervisor joins it
+                if not self.is_draining:  # otherwise its supervisor joins it
                     member.worker.join()
             elif self._is_late(member, now):
                 self._kill(member)
                 self._report_kill(member.worker, "deadline", LATE)
 
     def _is_late(self, member: Member[W], now: float) -> bool:
-        """Whether a worker did not end in time; shortly before that, it is asked for its stacks."""
+        """Whether a worker is late to end; shortly before that, it is asked for its stacks."""
         deadline = self._time_to_kill(member)
         if deadline is not None and now >= deadline - LAST_WORDS and not member.asked_for_stacks:
             member.asked_for_stacks = True
@@ -583,7 +583,7 @@ class WorkerSet(Generic[W]):
 
     @property
     def _is_restarting(self) -> bool:
-        """Whether workers wait to be replaced because of `replace_all`."""
+        """Whether workers are still to be replaced for `replace_all`."""
         return any(member.reason is Reason.RESTART for member in self._in_charge)
 
     def _restart(self) -> None:
@@ -591,7 +591,7 @@ class WorkerSet(Generic[W]):
             member.reason, member.turn = Reason.RESTART, 0.0
 
     def _replace_next(self, now: float) -> None:
-        """See to the replacement that is under way, or begin the next; a restart goes before what is recycled."""
+        """Continue the replacement in progress, or begin the next; restarts go before recycled workers."""
         if (new := self._joining) is not None:
             self._await_replacement(new, now)
         ending = len(self._ending)
@@ -604,7 +604,7 @@ class WorkerSet(Generic[W]):
         if not waiting:
             return
         old = min(waiting, key=lambda member: member.turn)
-        # One is recycled at a time, its end included; where that may take for ever, others go on.
+        # One is recycled at a time, its end included, unless that end has no deadline.
         if old.reason is Reason.RESTART or not ending or self._grace.drain is None:
             self._begin_replacement(old, now)
 
@@ -638,7 +638,7 @@ class WorkerSet(Generic[W]):
             self._members.remove(new)
             self._members[self._members.index(old)] = new
             self._members.append(old)
-            new.phase, new.replaces = Phase.STARTED, None  # nobody is held who has ended
+            new.phase, new.replaces = Phase.STARTED, None  # keep no worker that has ended
             self._welcome(new, now)
             self._dismiss(old)
         elif worker.exitcode is not None:

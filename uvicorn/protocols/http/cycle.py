@@ -59,7 +59,7 @@ class Peer(IntEnum):
     """`receive()` has only `http.disconnect` left to give, once the body was read. A half-closed client and a server
     that shuts down look like this, and may still be sent the response."""
     UNREACHABLE = 2
-    """Nothing can be sent any more either: `send()` returns without doing anything."""
+    """Nothing can be sent any longer either: `send()` returns without effect."""
 
 
 # A member looked up on its class costs several times a global, and these are read for each message.
@@ -454,7 +454,7 @@ class RequestResponseCycle:
 
     @property
     def unreachable(self) -> bool:
-        """Nothing can be sent any more."""
+        """Whether nothing can be sent any longer."""
         return self.peer is UNREACHABLE
 
     @property

@@ -50,7 +50,7 @@ class Reading(IntEnum):
 
 
 class Body(IntEnum):
-    """What was read of the current body."""
+    """How much of the current body was read."""
 
     AWAITED = 0
     """None of it has arrived."""
@@ -93,10 +93,10 @@ class RequestReader:
         read_head: the native `look_at`, if there is one.
 
     Attributes:
-        state: what the next byte belongs to; `HEAD` is assigned when the request in hand is answered.
+        state: the meaning of the next byte; `HEAD` is assigned when the request in hand is answered.
         unread: holds the bytes to `read` next, if there are any.
         pending: bytes that wait: for the rest of a head, or for their turn.
-        body: what was read of the current body.
+        body: how much of the current body was read.
         discarded: bytes of an unwanted body that were dropped.
         line: the decoded request line of the last head, if the native core has decoded it.
     """
@@ -232,7 +232,7 @@ class RequestReader:
         return None
 
     def _give_back(self, data: bytes, at: int) -> None:
-        """What was refused is unread, unless it is pending."""
+        """Return refused input to `unread`, unless it is pending."""
         if not self.pending:
             self.unread, self._at = data, at
 
