@@ -41,7 +41,7 @@ format:  ## format the code and apply the fixes ruff is sure of
 	@.venv/bin/python -m ruff check --fix .
 
 settings:  ## generate code and documents from the table of settings
-	@scripts/install standard
+	@[ -x .venv/bin/uvicorn ] || scripts/install standard  # not again: what Rust names now may still have to be generated
 	@.venv/bin/python scripts/sync-settings
 
 bench-setup:  ## install what python -m bench needs: its packages, the pinned peers, wrk, h2load
