@@ -19,6 +19,7 @@ import h2.events
 import pytest
 import websockets
 
+from tests.process import ROOT
 from tests.utils import (
     open_connection,
     read_to_end,
@@ -32,7 +33,7 @@ from tests.utils import (
 from uvicorn.config import Config
 from uvicorn.listening.sockets import parse_address
 from uvicorn.metrics import page as metrics
-from uvicorn.metrics.page import BOUNDS, BUCKETS, DURATION, PLACES, REQUESTS, STATUS_CLASSES, LagProbe, Page, ShedReason
+from uvicorn.metrics.page import BOUNDS, BUCKETS, DURATION, PLACES, LagProbe, Page
 from uvicorn.observing import exposition
 from uvicorn.observing.exposition import Board, Exposition, WorkerFigures, render
 from uvicorn.server import Server
@@ -228,18 +229,13 @@ async def test_nothing_is_counted_unless_it_is_wanted(http_protocol_cls: Any) ->
         assert server.server_state.metrics is None
 
 
-def test_places_do_not_overlap() -> None:
-    histograms = [metrics.DURATION, metrics.QUEUE_WAIT, metrics.LOOP_LAG]
-    counters = range(metrics.BEGUN, metrics.WAITED + 1)
-    assert metrics.SHED + len(ShedReason) == metrics.LIMIT_RAISED
-    assert len(metrics.METHODS) == metrics.OTHER_METHOD + 1
-    assert len(metrics.CLASSES) == STATUS_CLASSES
-    assert len(BOUNDS) + 1 == BUCKETS
-    taken = [*range(REQUESTS, REQUESTS + len(metrics.METHODS) * STATUS_CLASSES)]
-    taken += [place for begin in histograms for place in range(begin, begin + BUCKETS + 1)]
-    certificates = range(metrics.CERTIFICATES, metrics.CERTIFICATES + metrics.MOST_CERTIFICATES)
-    others = range(metrics.ADMITTED, metrics.LET_GO + 1)
-    assert [*taken, *counters, *certificates, *others] == list(range(PLACES))
+def test_the_document_has_a_row_for_each_metric() -> None:
+    totals = [int(place == metrics.LIMIT_RAISED) for place in range(PLACES)]
+    workers = WorkerFigures({1: 1}, {("start", None): 1}, certificates={"default": 1})
+    exposed = set(re.findall(r"^# TYPE (\w+)", render(totals, workers), re.M))
+    document = (ROOT / "docs" / "concepts" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|([^|]*)\|", document, re.M)
+    assert exposed == {name for row in rows for name in re.findall(r"`(uvicorn_\w+)`", row)}
 
 
 # HTTP/2, which has several requests on a connection.
