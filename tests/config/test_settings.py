@@ -151,28 +151,28 @@ def test_samples_are_of_options() -> None:
     assert SPECIAL.keys() <= OPTIONS.keys()
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_the_command_line_sets_it(name: str, arguments: dict[str, Any]) -> None:
-    sample = SAMPLES[name]
-    invoke(*sample.args)
-    assert arguments[name] == sample.value
-    assert resolved(name, arguments[name]) == resolved(name, sample.value)
-    assert resolved(name, sample.value) != resolved(name, ROWS[name].default)
+def test_the_command_line_sets_each(arguments: dict[str, Any], subtests: pytest.Subtests) -> None:
+    for name, sample in SAMPLES.items():
+        with subtests.test(name):
+            invoke(*sample.args)
+            assert arguments.pop(name) == sample.value
+            assert resolved(name, sample.value) != resolved(name, ROWS[name].default)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_the_environment_sets_it(name: str, arguments: dict[str, Any]) -> None:
+def test_the_environment_sets_each(arguments: dict[str, Any], subtests: pytest.Subtests) -> None:
     """ENV-01, ENV-02"""
-    sample = SAMPLES[name]
-    invoke(env={f"UVICORN_{name.upper()}": sample.environment})
-    assert arguments[name] == sample.value
+    for name, sample in SAMPLES.items():
+        with subtests.test(name):
+            invoke(env={f"UVICORN_{name.upper()}": sample.environment})
+            assert arguments.pop(name) == sample.value
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_an_empty_variable_sets_nothing(name: str, arguments: dict[str, Any]) -> None:
+def test_an_empty_variable_sets_nothing(arguments: dict[str, Any], subtests: pytest.Subtests) -> None:
     """ENV-03"""
-    invoke(env={f"UVICORN_{name.upper()}": ""})
-    assert arguments[name] in (ROWS[name].default, [])
+    for name in SAMPLES:
+        with subtests.test(name):
+            invoke(env={f"UVICORN_{name.upper()}": ""})
+            assert arguments.pop(name) in (ROWS[name].default, [])
 
 
 def test_without_options_run_gets_the_defaults(arguments: dict[str, Any]) -> None:
@@ -198,20 +198,21 @@ def test_names_and_flags_are_unique() -> None:
     assert len(flags()) == len(set(flags()))
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_the_help_is_made_of_sentences(name: str) -> None:
-    text = ROWS[name].help
-    assert re.fullmatch(r"[A-Z`].*\.", text, re.DOTALL)
-    assert "  " not in text
+def test_the_help_is_made_of_sentences(subtests: pytest.Subtests) -> None:
+    for name, row in ROWS.items():
+        with subtests.test(name):
+            assert re.fullmatch(r"[A-Z`].*\.", row.help, re.DOTALL)
+            assert "  " not in row.help
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_the_command_shows_the_first_sentence(name: str) -> None:
-    (parameter,) = (parameter for parameter in uvicorn.main.params if parameter.name == name)
-    assert isinstance(parameter, click.Option)
-    assert parameter.help
-    assert parameter.help.endswith(".")
-    assert ROWS[name].help.startswith(parameter.help)
+def test_the_command_shows_the_first_sentence(subtests: pytest.Subtests) -> None:
+    for name in OPTIONS:
+        with subtests.test(name):
+            (parameter,) = (parameter for parameter in uvicorn.main.params if parameter.name == name)
+            assert isinstance(parameter, click.Option)
+            assert parameter.help
+            assert parameter.help.endswith(".")
+            assert ROWS[name].help.startswith(parameter.help)
 
 
 def test_literal_rows_list_their_choices() -> None:

@@ -310,56 +310,13 @@ async def test_long_target_arrives_whole(http_protocol_cls: Any, size: int) -> N
 
 REFUSED = [
     pytest.param(b"garbage\r\n\r\n", 400, id="garbage"),
-    pytest.param(b"GET / HTTP/1.1\r\n\r\n", 400, id="REQ-05-no-host"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400, id="REQ-05-two-hosts"),
-    pytest.param(b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", 400, id="REQ-05-two-hosts-in-1.0"),
-    pytest.param(b"GET /\r\n\r\n", 400, id="REQ-07-no-version"),
     pytest.param(b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505, id="REQ-08-2.0"),
-    pytest.param(b"GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505, id="REQ-08-3.0"),
     pytest.param(b"GET / HTTP/0.9\r\nHost: a\r\n\r\n", 400, id="REQ-08-0.9"),
-    pytest.param(b"get / HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="REQ-09-lower-case"),
     pytest.param(b"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", 501, id="REQ-10-connect"),
-    pytest.param(b"CONNECT / HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="REQ-10-connect-to-a-path"),
-    pytest.param(b"GET foo HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="REQ-11-relative"),
-    pytest.param(b"GET /#f HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="SCO-18-fragment"),
-    pytest.param(b"GET /\xe9 HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="REQ-12-non-ascii"),
-    pytest.param(b"GET / HTTP/1.1\nHost: a\n\n", 400, id="REQ-13-bare-lf"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n", 400, id="REQ-15-folded"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nX : a\r\n\r\n", 400, id="REQ-16-space-before-colon"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\n: a\r\n\r\n", 400, id="REQ-16-no-name"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nX\r\n\r\n", 400, id="REQ-16-no-colon"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nX(y): a\r\n\r\n", 400, id="REQ-16-separator"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n", 400, id="REQ-16-nul"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x1bb\r\n\r\n", 400, id="REQ-17-control"),
-    pytest.param(
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        400,
-        id="REQ-18-length-and-coding",
-    ),
-    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 501, id="REQ-19-gzip"),
-    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501, id="REQ-19-two"),
-    pytest.param(b"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", 400, id="coding-in-1.0"),
-    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\n\r\nabc", 400, id="REQ-20-list"),
-    pytest.param(
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400, id="REQ-20-equal"
-    ),
-    pytest.param(
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 2\r\n\r\nabc", 400, id="REQ-21-unequal"
-    ),
-    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -3\r\n\r\nabc", 400, id="REQ-21-negative"),
-    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\nabc", 400, id="REQ-21-signed"),
-    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\nabc", 400, id="REQ-21-no-number"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400, id="U3-path-in-host"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400, id="U3-userinfo-in-host"),
-    pytest.param(b"GET / HTTP/1.1\r\nHost: \xff\r\n\r\n", 400, id="D8-host"),
     pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \xff\r\n\r\n", 400, id="D8-coding"),
-    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \xb2\r\n\r\n", 400, id="D8-length"),
     pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: \xff\r\nContent-Length: 0\r\n\r\n", 417, id="D8-expect"),
     pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\nContent-Length: 0\r\n\r\n", 417, id="BODY-10"),
-    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\n chunked\r\n\r\n", 400, id="F4-folded-coding"),
-    pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chun ked\r\n\r\n", 400, id="F5-broken-coding"),
     pytest.param(b"G" * 65 + b" / HTTP/1.1\r\nHost: a\r\n\r\n", 501, id="U5-long-method"),
-    pytest.param(b"\r\n" * 9 + GET, 400, id="D2-empty-lines"),
 ]
 
 
@@ -367,7 +324,7 @@ REFUSED = [
 async def test_refused_request_never_reaches_the_application(
     http_protocol_cls: Any, data: bytes, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """REQ-01, REQ-02, RES-34 and the facts in the ids, where upstream's implementations disagree or are lax."""
+    """REQ-01, REQ-02, RES-34 and the facts in the ids; which requests are refused is said by `tests/vectors`."""
     app = Calls()
     async with serve(http_protocol_cls, app) as service:
         client = await service.connect()
