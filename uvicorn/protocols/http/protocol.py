@@ -30,12 +30,12 @@ from uvicorn.protocols.http.h1.carrier import Carrier
 from uvicorn.protocols.http.h1.closing import Closing
 from uvicorn.protocols.http.h1.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.h1.input import Input
+from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.patience import Patience
 from uvicorn.protocols.http.h1.refusal import Refusal
 from uvicorn.protocols.http.h1.states import ENDING_NONE, ENDING_NOW, HERE, OPEN
 from uvicorn.protocols.http.h1.stream import H1Stream
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.http.parts import Parts
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.runner import Runner
 from uvicorn.protocols.http.scope import ScopeBase
@@ -201,7 +201,7 @@ class HTTPProtocol(Attributes):
         self._deadline = deadline = Deadline(self.loop, transport, context, settings, self._expired)
         self._input = source = Input(carrier, flow, reader, deadline, context)
         self._writer = writer = ResponseWriter()
-        parts = Parts(carrier, flow, reader, writer, deadline, source)
+        parts = ConnectionParts(carrier, flow, reader, writer, deadline, source)
         self._closing = closing = Closing(parts)
         if self._announced:
             closing.announce()

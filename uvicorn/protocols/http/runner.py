@@ -12,9 +12,9 @@ from uvicorn.overload.admission import PARKED, REFUSED, RETURNING, WAITING
 from uvicorn.overload.gate import Gate, Slot
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, PRESENT, UNREACHABLE, RequestResponseCycle
 from uvicorn.protocols.http.h1.deadline import NOTHING
+from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.states import HERE, OPEN
 from uvicorn.protocols.http.h1.stream import H1Stream
-from uvicorn.protocols.http.parts import Parts
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.wire.head import Look
 from uvicorn.protocols.http.wire.response_writer import AWAITING
@@ -41,7 +41,12 @@ class Runner:
     __slots__ = ("_loop", "_state", "_base", "_carrier", "_input", "_deadline", "_stream")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, state: ServerState, base: ScopeBase, parts: Parts, stream: H1Stream
+        self,
+        loop: asyncio.AbstractEventLoop,
+        state: ServerState,
+        base: ScopeBase,
+        parts: ConnectionParts,
+        stream: H1Stream,
     ) -> None:
         self._loop = loop
         self._state = state

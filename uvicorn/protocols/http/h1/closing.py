@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from uvicorn.protocols.http.cycle import COMPLETE
 from uvicorn.protocols.http.h1.deadline import Waits
+from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.states import ENDING_ANNOUNCED, ENDING_LAST_CALL, ENDING_NONE, ENDING_NOW, HERE
-from uvicorn.protocols.http.parts import Parts
 from uvicorn.protocols.http.wire.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT
 from uvicorn.rules import limits
 
@@ -30,7 +30,7 @@ class Closing:
 
     __slots__ = ("ending", "_carrier", "_flow", "_reader", "_writer", "_deadline", "_input")
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ConnectionParts) -> None:
         self.ending = ENDING_NONE
         self._carrier = parts.carrier
         self._flow = parts.flow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uvicorn.protocols.http.h1.closing import Closing
 from uvicorn.protocols.http.h1.deadline import Waits
+from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.states import ENDING_LAST_CALL, HERE
-from uvicorn.protocols.http.parts import Parts
 from uvicorn.rules import limits
 
 
@@ -19,7 +19,7 @@ class Patience:
 
     __slots__ = ("_carrier", "_deadline", "_reader", "_input", "_closing")
 
-    def __init__(self, parts: Parts, closing: Closing) -> None:
+    def __init__(self, parts: ConnectionParts, closing: Closing) -> None:
         self._carrier = parts.carrier
         self._deadline = parts.deadline
         self._reader = parts.reader

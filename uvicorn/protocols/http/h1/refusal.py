@@ -8,7 +8,7 @@ from collections.abc import Callable
 from uvicorn.middleware.proxy_headers import is_trusted_gateway
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE
 from uvicorn.protocols.http.h1.closing import Closing
-from uvicorn.protocols.http.parts import Parts
+from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.wire.head import Framing, RequestRefused
 from uvicorn.protocols.http.wire.request_reader import LINGER
@@ -29,7 +29,7 @@ class Refusal:
 
     __slots__ = ("_carrier", "_reader", "_writer", "_input", "_closing", "_state")
 
-    def __init__(self, parts: Parts, closing: Closing, state: ServerState) -> None:
+    def __init__(self, parts: ConnectionParts, closing: Closing, state: ServerState) -> None:
         self._carrier = parts.carrier
         self._reader = parts.reader
         self._writer = parts.writer

@@ -12,9 +12,9 @@ from uvicorn.files.sending import SocketRoute, route_past
 from uvicorn.metrics.page import BYTES_SENT
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.h1.closing import Closing
+from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.patience import Patience
 from uvicorn.protocols.http.h1.states import ENDING_NONE, HERE
-from uvicorn.protocols.http.parts import Parts
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.wire.head import Field
 from uvicorn.protocols.http.wire.request_reader import AWAITED, BODY
@@ -67,7 +67,7 @@ class H1Stream:
         "_patience",
     )
 
-    def __init__(self, connection: Face, parts: Parts, closing: Closing, patience: Patience) -> None:
+    def __init__(self, connection: Face, parts: ConnectionParts, closing: Closing, patience: Patience) -> None:
         self.flow = parts.flow
         self.logger: logging.Logger = connection.logger
         self.writer = parts.writer

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.wire.request_reader import RequestReader
 from uvicorn.protocols.http.wire.response_writer import ResponseWriter
 
 
-class Parts(NamedTuple):
+class ConnectionParts(NamedTuple):
     """The parts of one connection."""
 
     carrier: Carrier
