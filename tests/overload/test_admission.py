@@ -33,8 +33,8 @@ from uvicorn.overload.admission import (
     WINDOW,
     AdaptiveLimit,
     Admission,
+    ClientDemand,
     FixedLimit,
-    Habits,
     Limit,
     Ticket,
 )
@@ -354,25 +354,25 @@ def test_client_below_its_share_waits_as_long_as_anybody_may() -> None:
 
 
 def test_who_asks_for_less_time_than_is_usual_is_known() -> None:
-    habits = Habits()
+    demand = ClientDemand()
     for turn in range(50):
         for client in ("slow", "quick", "other"):
-            habits.note(client, turn / 10)
-            habits.learn(client, 0.01 if client == "quick" else 1.0)
-    assert [habits.is_modest(client, 9.0) for client in ("slow", "quick", "other")] == [False, True, False]
+            demand.note(client, turn / 10)
+            demand.learn(client, 0.01 if client == "quick" else 1.0)
+    assert [demand.is_modest(client, 9.0) for client in ("slow", "quick", "other")] == [False, True, False]
 
 
 def test_who_asks_much_less_often_than_is_usual_is_known() -> None:
-    habits = Habits()
+    demand = ClientDemand()
     for turn in range(50):
         for client in range(100):
-            habits.note(client, turn / 10)
-    habits.note("quiet", 5.0)
-    assert habits.is_modest("quiet", 9.0) and habits.is_modest("unknown", 9.0)
-    assert not any(habits.is_modest(client, 9.0) for client in range(100))
+            demand.note(client, turn / 10)
+    demand.note("quiet", 5.0)
+    assert demand.is_modest("quiet", 9.0) and demand.is_modest("unknown", 9.0)
+    assert not any(demand.is_modest(client, 9.0) for client in range(100))
     for number in range(KNOWN):
-        habits.note(f"new {number}", 5.0)
-    assert len(habits._known) == KNOWN
+        demand.note(f"new {number}", 5.0)
+    assert len(demand._known) == KNOWN
 
 
 # Requests that wait for their clients

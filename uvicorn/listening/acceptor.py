@@ -66,13 +66,13 @@ _LOST = frozenset(
 logger = logging.getLogger("uvicorn.error")
 
 
-class Complaint:
+class ShortageLog:
     """A line about a shortage, and then none for a while."""
 
     def __init__(self) -> None:
         self._quiet_until = 0.0
 
-    def make(self, exc: OSError, follows: str, now: float) -> None:
+    def warn(self, exc: OSError, follows: str, now: float) -> None:
         """Log that connections cannot be accepted, and the consequence."""
         if now >= self._quiet_until:
             logger.error("Cannot accept new connections: %s. %s", exc, follows)
@@ -155,7 +155,7 @@ class Acceptor(asyncio.AbstractServer):
         self._rejections = Rejections(self._loop)
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
-        self._complaint = Complaint()
+        self._shortage_log = ShortageLog()
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
@@ -345,7 +345,7 @@ class Acceptor(asyncio.AbstractServer):
         """Look away from the socket for a while: the selector would report it again at once."""
         assert self._sock is not None
         follows = "Waiting for connections to close." if exc.errno in _SHORTAGES else "Trying again."
-        self._complaint.make(exc, follows, self._loop.time())
+        self._shortage_log.warn(exc, follows, self._loop.time())
         self._look_away()
         self._retry = self._loop.call_later(RETRY_DELAY, self._resume)
 
@@ -455,7 +455,7 @@ class WatchedServer(asyncio.AbstractServer):
     def __init__(self, server: asyncio.AbstractServer, sock: socket.socket) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._complaint = Complaint()
+        self._shortage_log = ShortageLog()
         self._timer: asyncio.TimerHandle | None = None
         # The loop does not let a descriptor it serves be watched. A duplicate socket object would be made blocking, or
         # not, as Python believes the original to be, and the original with it.
@@ -521,4 +521,4 @@ class WatchedServer(asyncio.AbstractServer):
         try:
             os.close(os.dup(self._descriptor))
         except OSError as exc:
-            self._complaint.make(exc, "They are closed at once until others end.", self._loop.time())
+            self._shortage_log.warn(exc, "They are closed at once until others end.", self._loop.time())

@@ -33,7 +33,7 @@ _host = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.~-]+)(?::([0-9]{1,5}))?")
 _prefix = re.compile(r"(?:/(?:[A-Za-z0-9_.~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+")
 
 
-class Said(NamedTuple):
+class ForwardedClaims(NamedTuple):
     """The claims about one request, unchecked; None for missing ones."""
 
     client: tuple[str, int] | None = None
@@ -68,16 +68,20 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
 
     def correct(self, scope: WWWScope) -> None:
         """Correct the scope if the peer is trusted and has sent one of the fields."""
-        said = self._said(scope)
-        if said is not None:
-            _apply(scope, said)
+        claims = self._claims(scope)
+        if claims is not None:
+            _apply(scope, claims)
 
     def client_of(self, scope: WWWScope) -> tuple[str, int] | None:
         """Return the client that the application will see; the scope stays unchanged."""
-        said = self._said(scope)
-        return said.client if said is not None and said.client is not None and said.client[0] else scope.get("client")
+        claims = self._claims(scope)
+        return (
+            claims.client
+            if claims is not None and claims.client is not None and claims.client[0]
+            else scope.get("client")
+        )
 
-    def _said(self, scope: WWWScope) -> Said | None:
+    def _claims(self, scope: WWWScope) -> ForwardedClaims | None:
         client = scope.get("client")
         if not self.trusted_hosts.answers[client[0] if client else None]:
             return None
@@ -89,19 +93,19 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
             return None
         return self._by_standard(found) if FORWARDED in found else self._by_custom(found)
 
-    def _by_standard(self, found: dict[str, list[str]]) -> Said:
+    def _by_standard(self, found: dict[str, list[str]]) -> ForwardedClaims:
         """By ``Forwarded``: client, scheme and host are of one member of the list.
 
         A member that violates the grammar ends the chain: members left of it may come from the client.
         """
         chain = _chain(found[FORWARDED])
         if not chain:
-            return Said()
+            return ForwardedClaims()
         place, client = self.trusted_hosts.client_in([pairs["for"] for pairs in chain], self.hops)
         pairs = chain[-1 - place]
-        return Said(client, pairs.get("proto", ""), pairs.get("host", ""))
+        return ForwardedClaims(client, pairs.get("proto", ""), pairs.get("host", ""))
 
-    def _by_custom(self, found: dict[str, list[str]]) -> Said:
+    def _by_custom(self, found: dict[str, list[str]]) -> ForwardedClaims:
         """By the ``X-Forwarded-`` fields.
 
         The last line of the scheme counts, as upstream has it. In the others the member at the client's position in
@@ -110,12 +114,12 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
         chain = _items(found.get("x-forwarded-for", []))
         place, client = self.trusted_hosts.client_in(chain, self.hops) if chain else (0, None)
 
-        def said_in(name: str) -> str:
+        def value_of(name: str) -> str:
             items = _items(found.get(f"x-forwarded-{name}", []))
             return "" if not items else items[-1 - place] if len(items) == len(chain) else items[-1]
 
         scheme = found.get("x-forwarded-proto", [""])[-1].strip(" \t")
-        return Said(client, scheme, said_in("host"), said_in("port"), said_in("prefix"))
+        return ForwardedClaims(client, scheme, value_of("host"), value_of("port"), value_of("prefix"))
 
 
 def _items(lines: Sequence[str]) -> list[str]:
@@ -166,16 +170,16 @@ def _pairs(member: str) -> dict[str, str] | None:
     return pairs
 
 
-def _apply(scope: WWWScope, said: Said) -> None:
+def _apply(scope: WWWScope, claims: ForwardedClaims) -> None:
     """Write valid claims into the scope."""
-    schemes = SCHEMES.get(said.scheme.lower().encode("latin-1"))
+    schemes = SCHEMES.get(claims.scheme.lower().encode("latin-1"))
     if schemes is not None:
         scope["scheme"] = schemes[scope["type"]]
-    if said.client is not None and said.client[0]:
-        scope["client"] = said.client
-    _apply_host(scope, said.host, said.port)
-    if said.prefix and said.prefix != "/":
-        _apply_prefix(scope, said.prefix.rstrip("/"))
+    if claims.client is not None and claims.client[0]:
+        scope["client"] = claims.client
+    _apply_host(scope, claims.host, claims.port)
+    if claims.prefix and claims.prefix != "/":
+        _apply_prefix(scope, claims.prefix.rstrip("/"))
 
 
 def _apply_host(scope: WWWScope, host: str, port: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
 
 
-class Shadow:
+class InFlightRequest:
     """One request, from the call of the application to its return.
 
     Attributes:
@@ -40,23 +40,23 @@ class Shadow:
         self.scope = self.task = self.call = None
 
 
-_current: contextvars.ContextVar[Shadow | None] = contextvars.ContextVar("uvicorn_request", default=None)
+_current: contextvars.ContextVar[InFlightRequest | None] = contextvars.ContextVar("uvicorn_request", default=None)
 
 
-def shadow_of(task: asyncio.Task[Any]) -> Shadow | None:
+def request_of(task: asyncio.Task[Any]) -> InFlightRequest | None:
     """Return the request that a task belongs to: as its own, or as one that was started for it (Python 3.12)."""
     if not hasattr(task, "get_context"):
         return None
-    shadow = task.get_context().get(_current)
-    return shadow if shadow is not None and shadow.scope is not None else None
+    request = task.get_context().get(_current)
+    return request if request is not None and request.scope is not None else None
 
 
-class InFlight(set[Shadow]):
+class InFlight(set[InFlightRequest]):
     """The requests that are in flight, on all event loops of one configuration."""
 
-    def of(self, loop: asyncio.AbstractEventLoop) -> list[Shadow]:
+    def of(self, loop: asyncio.AbstractEventLoop) -> list[InFlightRequest]:
         """Return those of one loop, the oldest first; from any thread."""
-        return sorted((shadow for shadow in list(self) if shadow.loop is loop), key=lambda shadow: shadow.began)
+        return sorted((request for request in list(self) if request.loop is loop), key=lambda request: request.began)
 
 
 class InFlightMiddleware:
@@ -71,15 +71,15 @@ class InFlightMiddleware:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        shadow = Shadow(scope, asyncio.get_running_loop())
-        token = _current.set(shadow)
-        self._in_flight.add(shadow)
+        request = InFlightRequest(scope, asyncio.get_running_loop())
+        token = _current.set(request)
+        self._in_flight.add(request)
         try:
-            shadow.call = self.app(scope, receive, send)
-            result: object = await shadow.call
+            request.call = self.app(scope, receive, send)
+            result: object = await request.call
         finally:
-            self._in_flight.discard(shadow)
-            shadow.end()
+            self._in_flight.discard(request)
+            request.end()
             with contextlib.suppress(ValueError):  # thrown away in another context
                 _current.reset(token)
         return result  # type: ignore[return-value] # what the server says of one is the server's to say

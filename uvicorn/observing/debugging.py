@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from uvicorn._compat import has_gil
 from uvicorn.access.format import escape, escape_word
-from uvicorn.middleware.in_flight import InFlight, Shadow, shadow_of
+from uvicorn.middleware.in_flight import InFlight, InFlightRequest, request_of
 from uvicorn.observing import stacks
 from uvicorn.observing.slow_callbacks import SlowCallbacks
 
@@ -135,14 +135,14 @@ class Observer:
         return listing
 
     def _list(self, with_stacks: bool) -> LoopListing:
-        shadows = self._in_flight.of(self._loop)
+        in_flight = self._in_flight.of(self._loop)
         others = self._others() if with_stacks else {}
         now = time.monotonic()
-        requests = [self._tell(shadow, now, with_stacks, others) for shadow in shadows[:MOST_REQUESTS]]
+        requests = [self._tell(request, now, with_stacks, others) for request in in_flight[:MOST_REQUESTS]]
         return {
             "pid": os.getpid(),
             "thread": self._thread.name,
-            "in_flight": len(shadows),
+            "in_flight": len(in_flight),
             "overdue": 0.0,
             "stack": [],
             "requests": [request for request in requests if request is not None],
@@ -159,24 +159,28 @@ class Observer:
             ],
         }
 
-    def _others(self) -> dict[Shadow, list[asyncio.Task[Any]]]:
+    def _others(self) -> dict[InFlightRequest, list[asyncio.Task[Any]]]:
         """The tasks that requests have started, by request."""
-        found: dict[Shadow, list[asyncio.Task[Any]]] = {}
+        found: dict[InFlightRequest, list[asyncio.Task[Any]]] = {}
         for task in asyncio.all_tasks(self._loop):
-            shadow = shadow_of(task)
-            if shadow is not None and shadow.task is not task:
-                found.setdefault(shadow, []).append(task)
+            request = request_of(task)
+            if request is not None and request.task is not task:
+                found.setdefault(request, []).append(task)
         return found
 
     def _tell(
-        self, shadow: Shadow, now: float, with_stacks: bool, others: dict[Shadow, list[asyncio.Task[Any]]]
+        self,
+        request: InFlightRequest,
+        now: float,
+        with_stacks: bool,
+        others: dict[InFlightRequest, list[asyncio.Task[Any]]],
     ) -> RequestListing | None:
-        scope, task = shadow.scope, shadow.task
+        scope, task = request.scope, request.task
         if scope is None or task is None:
             return None  # it has ended meanwhile
         query = scope["query_string"].decode("latin-1") if self._shows_queries else None
         return {
-            "age": round(now - shadow.began, 3),
+            "age": round(now - request.began, 3),
             "type": scope["type"],
             "method": escape(str(scope.get("method", "GET"))),
             "path": quote(scope["path"])[:MOST_TEXT],
@@ -185,17 +189,17 @@ class Observer:
             "client": _address(scope.get("client")),
             "request_id": escape(str(named)) if (named := scope.get("request_id")) is not None else None,
             "task": escape(task.get_name()),
-            "stack": [*stacks.chain_of(shadow.call), *stacks.awaited_by(task)] if with_stacks else [],
+            "stack": [*stacks.chain_of(request.call), *stacks.awaited_by(task)] if with_stacks else [],
             "tasks": [
                 {"task": escape(stacks.called(other)), "stack": stacks.stack_of(other)}
-                for other in others.get(shadow, [])[:MOST_TASKS]
+                for other in others.get(request, [])[:MOST_TASKS]
             ],
         }
 
     def _request_of(self, task: asyncio.Task[Any]) -> str:
         """Which request a task belongs to."""
-        shadow = shadow_of(task) or next((one for one in list(self._in_flight) if one.task is task), None)
-        scope = None if shadow is None else shadow.scope
+        request = request_of(task) or next((one for one in list(self._in_flight) if one.task is task), None)
+        scope = None if request is None else request.scope
         if scope is None:
             return ""
         return f"{escape(str(scope.get('method', 'GET')))} {quote(scope['path'])[:MOST_TEXT]}"

@@ -377,7 +377,7 @@ class _Ranking(Generic[TicketT]):
         return count
 
 
-class Habits:
+class ClientDemand:
     """How much clients have asked for lately, each time when there was no place: seconds, which halve again and again.
 
     A request asks for as long as others of its client have taken.
@@ -456,7 +456,7 @@ class Admission(Generic[TicketT]):
         "_asking",
         "_back",
         "_idle",
-        "_habits",
+        "_demand",
     )
 
     def __init__(self, limit: Limit, queue: int, patience: float, now: float) -> None:
@@ -477,7 +477,7 @@ class Admission(Generic[TicketT]):
         self._asking: _Ranking[TicketT] = _Ranking()  # the same, by how many active ones they have
         self._back: _Ranking[TicketT] = _Ranking()  # clients with returning requests, by the same
         self._idle: _Ranking[TicketT] = _Ranking()  # clients with parked requests, by how many they have
-        self._habits = Habits()
+        self._demand = ClientDemand()
 
     @property
     def waiting(self) -> int:
@@ -500,7 +500,7 @@ class Admission(Generic[TicketT]):
             self._admit(ticket, client, now)
             return None
         self.limit.lack(now)
-        self._habits.note(ticket.client, now)
+        self._demand.note(ticket.client, now)
         if self._may_exceed(client):
             self._extra[ticket] = None
             self._admit(ticket, client, now)
@@ -524,7 +524,7 @@ class Admission(Generic[TicketT]):
             is_short = self.is_asked or self.active >= self.limit.now
             self._stop(ticket, now, GONE)
             if is_measured:
-                self._habits.learn(ticket.client, ticket.ran)
+                self._demand.learn(ticket.client, ticket.ran)
                 self.limit.observe(now - ticket.ran, now, is_short)
 
     def leave(self, ticket: TicketT) -> bool:
@@ -685,7 +685,7 @@ class Admission(Generic[TicketT]):
         """Whether `client` has less than its share while another has more, and few are like it."""
         if not self._is_short(client):
             return False
-        return self._is_rare(client) or self._habits.is_modest(client.name, self._share(client))
+        return self._is_rare(client) or self._demand.is_modest(client.name, self._share(client))
 
     def _is_short(self, client: _Client[TicketT]) -> bool:
         """Whether `client` has less than its share while another has more."""
@@ -701,7 +701,7 @@ class Admission(Generic[TicketT]):
         free = self.limit.reserve - len(self._extra)
         if free <= 0 or not self._is_short(client):
             return False
-        if self._habits.is_modest(client.name, self._share(client)):
+        if self._demand.is_modest(client.name, self._share(client)):
             return True
         # Among many that are much alike some always have less than others, and would use it up.
         return free > self.limit.reserve // 2 and self._is_rare(client)
