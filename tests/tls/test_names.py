@@ -177,7 +177,7 @@ def test_mistakes_in_the_setting(text: str) -> None:
 
 
 def test_one_certificate_for_a_name() -> None:
-    with pytest.raises(ValueError, match="one certificate"):
+    with pytest.raises(ValueError, match="each host once"):
         Config(app, log_config=None, ssl_certfile="c", ssl_cert=["a.test=c", "A.test=d"])
 
 
