@@ -14,6 +14,8 @@ SERVERS = "ours upstream granian hypercorn daphne gunicorn fastpysgi"
 WITH_WEBSOCKET = "ours upstream granian hypercorn daphne gunicorn"
 # How busy the machine is does not matter to a trial.
 SHORT = "--seconds 1 --warm-up 0 --tolerate 9"
+# The views of parts that only the HTML report shows: figures for developers of the server.
+LABORATORY: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,7 @@ PARTS = (
         "--operations 100 --rounds 1 --cases native:get,httptools:get,h11:get",
         0.5,
         0.3,
+        LABORATORY,
     ),
     Part(
         "pool",
@@ -258,6 +261,7 @@ PARTS = (
         "--operations 2000 --capacities 10",
         0.8,
         0.1,
+        LABORATORY,
     ),
 )
 # Measured only when asked for by name: together they take as long as all others.
@@ -270,6 +274,7 @@ LONG = (
         "--times 2 --blocks 1 --workload hello --cases=",
         18.0,
         1.0,
+        LABORATORY,
     ),
     Part(
         "gate-proof",
@@ -283,6 +288,7 @@ LONG = (
         "--times 1 --cases native:get,httptools:get,native:log,websocket:echo",
         20.0,
         1.5,
+        LABORATORY,
     ),
 )
 # The values that the regression gate holds a tree against; they are no result, and come last.

@@ -60,7 +60,11 @@ def published(stored: Callable[[str], Result | None]) -> list[Section]:
 
 
 def markdown(title: str, sections: Sequence[Section], introduction: str = "") -> str:
-    """The whole document in Markdown: the figures, then once for all of them where they come from and what to doubt."""
+    """The document in Markdown: the figures, then once for all of them where they come from and what to doubt.
+
+    Sections without views are left out.
+    """
+    sections = [one for one in sections if one.shown]
     text = [f"# {title}", *([introduction] if introduction else [])]
     if len(sections) > 1:
         names = [*(one.title for one in sections), DOUBTS]

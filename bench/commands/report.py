@@ -22,8 +22,8 @@ CHART, CHARTED = "docs/benchmarks/cpu-{}.svg", "performance"
 TITLE = "Benchmarks"
 INTRODUCTION = """\
 This page is made from the stored results in `bench/baselines` by `python -m bench report --write`; nothing in it is
-written by hand. The same [with charts](report.html), for a browser. How it is measured, and how to measure it yourself:
-[benchmarking](../benchmarking.md)."""
+written by hand. The [report for a browser](report.html) has more, with charts. [Benchmarking](../benchmarking.md)
+explains the method, and how to repeat it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
