@@ -35,6 +35,7 @@ def _fakes() -> set[int]:
     return found
 
 
+@pytest.mark.deep
 def test_while_one_server_is_measured_no_other_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[tuple[int, set[int]]] = []
     driven = Runner.drive
@@ -72,6 +73,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "PAUSES", (0.0, 0.0))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("shares", "void", "repeats"),
     [

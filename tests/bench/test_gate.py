@@ -218,6 +218,7 @@ def test_a_tenth_more_time_is_seen_twenty_times_out_of_twenty_by_processes_that_
 PARTS = ("--workload", "", "--cases", "")
 
 
+@pytest.mark.deep
 def test_cpu_time_and_system_calls_are_held_against_stored_ones(
     trees: Trees, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +260,7 @@ def test_cpu_time_and_system_calls_are_held_against_stored_ones(
     assert "unknown case 'native:odd' of --time: choose from native:get" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_the_proof_shows_what_passes_and_what_is_caught(
     trees: Trees, monkeypatch: pytest.MonkeyPatch, counting: dict[str, float], capsys: pytest.CaptureFixture[str]
 ) -> None:

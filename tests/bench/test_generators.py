@@ -45,6 +45,7 @@ def _drive(generator: Generator, port: int, load: Load, directory: Path) -> Burs
     return generator.parse(output, load)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ALL)
 def test_a_known_delay_is_found(name: str, tmp_path: Path) -> None:
     with fake.running(tmp_path, delay=0.02) as server:
@@ -56,6 +57,7 @@ def test_a_known_delay_is_found(name: str, tmp_path: Path) -> None:
     assert burst.latency.p50 < 10  # seconds, then, and no other unit
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ALL)
 def test_wrong_statuses_are_counted_and_void_the_burst(name: str, tmp_path: Path) -> None:
     load = _load(name)
@@ -76,6 +78,7 @@ def test_connections_that_end_without_an_answer_void_the_burst(name: str, tmp_pa
     assert verdict(burst, _load(name)) is not None
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [_usable("httpx"), _usable("closedloop"), _usable("openloop")])
 def test_short_answers_are_noticed_by_those_who_look(name: str, tmp_path: Path) -> None:
     with fake.running(tmp_path, delay=0.005, short_every=1) as server:

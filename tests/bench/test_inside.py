@@ -105,6 +105,7 @@ def test_memory_is_measured_at_rest_under_load_and_per_connection(ours: Any, tmp
     assert result.notes == () or not NATIVE
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_allocations_of_a_server_are_counted_per_request(ours: Any, tmp_path: Path) -> None:
     result = _run(tmp_path, "memory", "ours", "--markdown", "--steps", "allocations", *SHORT)
@@ -125,6 +126,7 @@ def test_connections_that_the_server_closes_are_not_counted(
     assert "5 idle: the server closed 5 of 5 idle connections before they were counted" in result.notes[0]
 
 
+@pytest.mark.deep
 def test_starting_and_stopping_are_timed(ours: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = _run(tmp_path, "startup", "ours", "--rounds", "1", "--markdown")
     [start] = result.data["records"]["ours"]

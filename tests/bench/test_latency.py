@@ -29,6 +29,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(common, "RESULTS", tmp_path)
 
 
+@pytest.mark.deep
 def test_everybody_gets_shares_of_what_the_slowest_can_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # On a busy machine the generator may be late itself, which makes a burst void.
     assert main(["latency", "quick", "slow", "--shares", "30,60", "--connections", "2,4", *SHORT]) in (0, 1)

@@ -31,6 +31,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 SHORT = ("--seconds", "0.3", "--settle", "0.2", "--connections", "4", "--tolerate", "9", "--markdown")
 
 
+@pytest.mark.deep
 def test_each_target_is_driven_beyond_what_it_can_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overload", "slow", *SHORT]) == 0
     [path] = tmp_path.glob("*.json")

@@ -65,6 +65,7 @@ def test_a_plan_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert said[0].endswith("2 of 5: upstream hello")
 
 
+@pytest.mark.deep
 def test_sigterm_keeps_what_was_measured(tmp_path: Path) -> None:
     output = tmp_path / "result.json"
     with fake.running(tmp_path) as server:

@@ -60,6 +60,7 @@ def _stored(directory: Path) -> Result:
     return model.load(path)
 
 
+@pytest.mark.deep
 def test_a_comparison_finds_the_slower_server(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("compare", "fake", "slow", "--blocks", "1", "--no-noise", "--markdown", *SHORT) == 0
     result = _stored(tmp_path)
@@ -92,6 +93,7 @@ def test_websockets_are_compared_in_blocks_of_everybody_who_can(
     assert "left out: granian has no permessage-deflate" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_a_comparison_with_several_shows_the_noise_and_leaves_out_who_cannot(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,6 +352,7 @@ def test_what_is_there_is_listed_with_what_is_missing(
         assert f"| {name} |" in output
 
 
+@pytest.mark.deep
 def test_an_application_of_the_users_own_is_served_from_its_directory(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -449,6 +452,7 @@ def test_the_bare_c_server_answers_pipelined_requests_in_any_cut(tmp_path: Path)
         server.stop()
 
 
+@pytest.mark.deep
 def test_samples_of_a_plan_are_numbered_by_block_and_slot(bench: Bench) -> None:
     scenario = Scenario(WORKLOADS["hello"], Mode(), Load("closedloop", 2, 1, 0.2))
     measuring = runner.Runner(environment.Cores((), ()), warm_up=0)

@@ -32,6 +32,7 @@ def test_percentiles_are_those_of_numpy() -> None:
 # What is held against scipy is one test: to import it takes longer than the rest, and tests are spread over processes.
 
 
+@pytest.mark.deep
 def test_values_are_those_of_scipy() -> None:
     numpy, scipy = pytest.importorskip("numpy"), pytest.importorskip("scipy.stats")
     for freedom in (*range(1, 40), 60, 100, 1000):

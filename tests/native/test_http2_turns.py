@@ -79,6 +79,7 @@ async def test_little_stands_in_front_of_a_small_answer(
         assert await in_front(client, stream) < IN_FRONT
 
 
+@pytest.mark.deep
 async def test_who_takes_nothing_is_not_asked_for_ever(native: Any) -> None:
     """Answers without a body stand in no order, so they are few: then nothing is read."""
     calls = Calls(app)
