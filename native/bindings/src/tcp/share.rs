@@ -5,10 +5,10 @@
 //! the other may be busy. This costs two small system calls per connection, and none without workers.
 //!
 //! The kernel wakes all workers, and without the table the first to run takes every pending connection: of 400
-//! connections one of four workers had 8 times as many as another, and 174 times as many WebSockets. `EPOLLEXCLUSIVE`
-//! does not help: the event loop watches our epoll set, so an exclusive wake-up would wake no worker. `SO_REUSEPORT`
-//! distributes by hash, blind to the load, and loses the pending connections of a worker that dies. A fixed delay that
-//! grows with the load was the third alternative.
+//! connections one of four workers had 8 times as many as another, and 174 times as many WebSocket sessions.
+//! `EPOLLEXCLUSIVE` does not help: the event loop watches our epoll set, so an exclusive wake-up would wake no worker.
+//! `SO_REUSEPORT` distributes by hash, blind to the load, and loses the pending connections of a worker that dies. A
+//! fixed delay that grows with the load was the third alternative.
 
 use std::cell::Cell;
 
