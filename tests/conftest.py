@@ -131,6 +131,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     return (yield)
 
 
+@pytest.fixture
+def arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The arguments of `run`, once the command has been invoked."""
+    taken: dict[str, Any] = {}
+    module = importlib.import_module("uvicorn.main")
+    monkeypatch.setattr(module, "run", lambda app, **kwargs: taken.update(kwargs, app=app))
+    return taken
+
+
 @pytest.fixture(autouse=True)
 def coverage_of_children(request: pytest.FixtureRequest) -> Iterator[None]:
     """Processes that a test starts are measured only where the test is marked `measures_children`.

@@ -41,14 +41,6 @@ def invoke(*args: str, env: dict[str, str] | None = None) -> Result:
     return CliRunner().invoke(uvicorn.main, args, env=env)
 
 
-@pytest.fixture
-def arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the command hands to `run`, once it has been invoked."""
-    taken: dict[str, Any] = {}
-    monkeypatch.setattr(main_module(), "run", lambda app, **kwargs: taken.update(kwargs, app=app))
-    return taken
-
-
 # Usage
 
 

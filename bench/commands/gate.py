@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench import (
     cputime,
@@ -235,23 +235,33 @@ def _comparable(gate: Gate) -> tuple[list[str], str]:
         return [], "speed-ups were not judged: the stored ones are of the native core, which is not built here"
     if gate.arguments.update:
         return wanted, ""
-    machine, values = _nearest(gate)
-    stored = values["ratios"].get(gate.tool, {})
+    machine = _nearest(gate)
+    stored = machine.ratios.get(gate.tool, {})
     known = [name for name in wanted if name in stored]
-    if known and machine != judge.machine(gate.described):
+    if known and not machine.is_this:
         wider = f"judged with a margin of {judge.FOREIGN_MARGIN:.0%}"
-        _note(gate, f"the stored speed-ups are of another machine ({machine}): {wider}")
+        _note(gate, f"the stored speed-ups are of another machine ({machine.name}): {wider}")
     missing = ", ".join(name for name in wanted if name not in known)
     return known, f"no stored speed-up through {gate.tool} for {missing}" if missing else ""
 
 
-def _nearest(gate: Gate) -> tuple[str, dict[str, Any]]:
+class Machine(NamedTuple):
+    """The stored values of one machine: speed-ups by load generator, and CPU times. `is_this`: they are of this one."""
+
+    name: str
+    ratios: dict[str, dict[str, float]]
+    time: dict[str, float]
+    is_this: bool
+
+
+def _nearest(gate: Gate) -> Machine:
     """The stored values of this machine; without any, those of the machine that was measured last."""
     machines: dict[str, dict[str, Any]] = gate.stored["machines"]
-    here = judge.machine(gate.described)
-    if here in machines or not machines:
-        return here, machines.get(here, {"ratios": {}})
-    return max(machines.items(), key=lambda item: str(item[1].get("created", "")))
+    name = here = judge.machine(gate.described)
+    if machines and here not in machines:
+        name = max(machines, key=lambda one: str(machines[one].get("created", "")))
+    values = machines.get(name, {})
+    return Machine(name, values.get("ratios", {}), values.get("time", {}), name == here)
 
 
 def _note(gate: Gate, text: str) -> None:
@@ -268,10 +278,9 @@ def _paired(gate: Gate, workloads: Sequence[str], *, seed: int = 1) -> dict[str,
             if gate.arguments.base:
                 found[name] = judge.judge_ratio(f"CPU of the base over this, {name}", 1.0, interval)
             else:
-                machine, values = _nearest(gate)
-                stored = values["ratios"][gate.tool][name]
-                here = machine == judge.machine(gate.described)
-                margin = judge.RATIO_MARGIN if here else judge.FOREIGN_MARGIN
+                machine = _nearest(gate)
+                stored = machine.ratios[gate.tool][name]
+                margin = judge.RATIO_MARGIN if machine.is_this else judge.FOREIGN_MARGIN
                 found[name] = judge.judge_ratio(f"speed-up over upstream, {name}", stored, interval, margin)
     return found
 
@@ -346,7 +355,7 @@ def _times_judged(gate: Gate) -> list[Line]:
                 for case in suspects:
                     found.setdefault(case, []).append(own[case] / base[case])
         for case in suspects:
-            stored = 1.0 if gate.arguments.base else _nearest(gate)[1]["time"][case]
+            stored = 1.0 if gate.arguments.base else _nearest(gate).time[case]
             lines[case] = judge.judge_time(case, stored, stats.mean_interval(found[case]))
     return list(lines.values())
 
@@ -362,14 +371,10 @@ def _comparable_cases(gate: Gate, part: str, known: Sequence[str]) -> list[str]:
     if _identity(gate) != gate.stored.get("identity"):
         _note(gate, f"{part} was not judged: the stored values are of another interpreter or compiler (use --base)")
         return []
-    if part == "time":
-        machine, values = _nearest(gate)
-        if machine != judge.machine(gate.described):
-            _note(gate, "CPU time was not judged: the stored values are of another machine")
-            return []
-        stored = values.get("time", {})
-    else:
-        stored = gate.stored.get(part, {})
+    if part == "time" and not _nearest(gate).is_this:
+        _note(gate, "CPU time was not judged: the stored values are of another machine")
+        return []
+    stored = _nearest(gate).time if part == "time" else gate.stored.get(part, {})
     missing = [case for case in wanted if case not in stored]
     if missing:
         _note(gate, f"no stored {part} for {', '.join(missing)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import os
@@ -117,15 +116,6 @@ def files(tmp_path: Path) -> typing.Iterator[None]:
         (tmp_path / name).mkdir()
     with as_cwd(tmp_path):
         yield
-
-
-@pytest.fixture
-def arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the command hands to `run`, once it has been invoked."""
-    taken: dict[str, Any] = {}
-    module = importlib.import_module("uvicorn.main")
-    monkeypatch.setattr(module, "run", lambda app, **kwargs: taken.update(kwargs, app=app))
-    return taken
 
 
 def invoke(*args: str, env: dict[str, str] | None = None) -> None:

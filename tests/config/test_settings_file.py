@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,6 @@ from uvicorn.config import settings_file
 from uvicorn.config.settings_file import SettingsFileError, check_settings, read_settings
 
 toml = pytest.mark.skipif(sys.version_info < (3, 11), reason="no TOML")
-
-
-@pytest.fixture
-def arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the command hands to `run`, once it has been invoked."""
-    taken: dict[str, Any] = {}
-    module = importlib.import_module("uvicorn.main")
-    monkeypatch.setattr(module, "run", lambda app, **kwargs: taken.update(kwargs, app=app))
-    return taken
 
 
 def invoke(path: Path, text: str, *args: str, env: dict[str, str] | None = None) -> Result:
