@@ -358,7 +358,7 @@ def test_who_asks_for_less_time_than_is_usual_is_known() -> None:
     for turn in range(50):
         for client in ("slow", "quick", "other"):
             demand.note(client, turn / 10)
-            demand.learn(client, 0.01 if client == "quick" else 1.0)
+            demand.learn(client, 0.01 if client == "quick" else 1.0, turn / 10)
     assert [demand.is_modest(client, 9.0) for client in ("slow", "quick", "other")] == [False, True, False]
 
 
@@ -690,6 +690,15 @@ def test_quiet_client_is_served_whatever_another_does(attack: str, took: float, 
     refused, served = world.outcomes[False], world.outcomes[True]
     assert served >= 3
     assert refused <= 0.02 * (served + refused)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_quiet_client_is_known_to_be_that_from_before_a_hundred_others_came(seed: int) -> None:
+    world = World(FixedLimit(20), seed)
+    world.requests("quiet", 0.02, pause=0.1)
+    world.at(1.0, lambda: flood(world, 100, 110, 1.0))
+    world.run(10.0)
+    assert world.outcomes[False] <= 0.02 * world.outcomes.total()
 
 
 def test_quiet_client_may_ask_for_several_at_a_time() -> None:

@@ -380,7 +380,7 @@ class _Ranking(Generic[TicketT]):
 class ClientDemand:
     """How much clients have asked for lately, each time when there was no place: seconds, which halve again and again.
 
-    A request asks for as long as others of its client have taken.
+    A request asks for as long as others of its client have taken, those included that were served without a wait.
     """
 
     __slots__ = ("_known", "_usual", "_took")
@@ -392,25 +392,29 @@ class ClientDemand:
         self._usual = 0.0  # average demand of the clients, weighted by their requests
         self._took = 0.0  # how long one takes
 
-    def note(self, client: object, now: float) -> None:
-        """`client` asks."""
+    def note(self, client: object, now: float, at_least: float = 0.0) -> None:
+        """`client` asks. The requests that are active have taken `at_least` so long: of others none have ended yet."""
         asked, since, took = self._known.pop(client, (0.0, now, 0.0))
-        asked = asked * 0.5 ** ((now - since) / HALF_LIFE) + (took or self._guess())
-        self._known[client] = (asked, now, took)
-        if len(self._known) > KNOWN:
-            self._known.popitem(last=False)
+        asked = asked * 0.5 ** ((now - since) / HALF_LIFE) + (took or max(at_least, self._guess()))
+        self._keep(client, (asked, now, took))
         self._usual += (asked - self._usual) / USUAL
 
-    def learn(self, client: object, took: float) -> None:
-        """A request of `client` has taken so long."""
+    def learn(self, client: object, took: float, now: float) -> None:
+        """A request of `client` has taken so long. So a client that was here before is known when places run out."""
         guess = self._guess()
         self._took += (took - self._took) / USUAL if self._took else took
-        if (known := self._known.get(client)) is not None:
-            asked, since, before = known
-            if before:
-                self._known[client] = (asked, since, before + (took - before) / FEW)
-            else:
-                self._known[client] = (asked * took / guess, since, took)
+        asked, since, before = self._known.pop(client, (0.0, now, took))
+        if before:
+            took = before + (took - before) / FEW
+        else:
+            asked *= took / guess  # it was counted as the usual one
+        self._keep(client, (asked, since, took))
+
+    def _keep(self, client: object, known: tuple[float, float, float]) -> None:
+        """Know one more, and forget the one that was known longest if they are too many."""
+        self._known[client] = known
+        if len(self._known) > KNOWN:
+            self._known.popitem(last=False)
 
     def _guess(self) -> float:
         """Estimate the seconds of a request whose client is not known: those of the last window."""
@@ -500,7 +504,7 @@ class Admission(Generic[TicketT]):
             self._admit(ticket, client, now)
             return None
         self.limit.lack(now)
-        self._demand.note(ticket.client, now)
+        self._demand.note(ticket.client, now, at_least=now - self._freed_at)
         if self._may_exceed(client):
             self._extra[ticket] = None
             self._admit(ticket, client, now)
@@ -524,7 +528,7 @@ class Admission(Generic[TicketT]):
             is_short = self.is_asked or self.active >= self.limit.now
             self._stop(ticket, now, GONE)
             if is_measured:
-                self._demand.learn(ticket.client, ticket.ran)
+                self._demand.learn(ticket.client, ticket.ran, now)
                 self.limit.observe(now - ticket.ran, now, is_short)
 
     def leave(self, ticket: TicketT) -> bool:
