@@ -30,7 +30,7 @@ MODULES = [
     "uvicorn.files.representation",
     "uvicorn.files.sending",
     "uvicorn.serving.event_pool",
-    "uvicorn.serving.readers",
+    "uvicorn.serving.write_deadlines",
     "uvicorn.serving.state",
 ]
 

@@ -20,7 +20,7 @@ from uvicorn import _subprocess as module
 from uvicorn._subprocess import end_with_parent, get_subprocess, spawn, subprocess_started, terminate_self
 from uvicorn.config import Config
 from uvicorn.config.errors import blaming
-from uvicorn.serving.grace_periods import GracePeriods
+from uvicorn.serving.kill_deadlines import GracePeriods
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 

@@ -97,7 +97,7 @@ def subprocess_started(
 def _longest_end(config: Config) -> float | None:
     """Seconds after which a parent that is there kills a child it has told to end."""
     # Its package imports this module.
-    from uvicorn.serving.grace_periods import GracePeriods
+    from uvicorn.serving.kill_deadlines import GracePeriods
 
     return GracePeriods.of(config).total
 

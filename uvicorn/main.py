@@ -51,7 +51,7 @@ from uvicorn.config.settings import (
 )
 from uvicorn.listening.sockets import close_later
 from uvicorn.server import Server
-from uvicorn.serving.process_one import handle_as_default, is_init
+from uvicorn.serving.init_signals import handle_as_default, is_init
 from uvicorn.worker_events import WorkerEvent
 
 if TYPE_CHECKING:

@@ -50,8 +50,8 @@ from uvicorn.serving.drain import (
     first_of,
     wait_until_idle,
 )
+from uvicorn.serving.init_signals import server_has_ended
 from uvicorn.serving.interruption import BLOCKED, Backstop
-from uvicorn.serving.process_one import server_has_ended
 from uvicorn.serving.state import ServerState
 from uvicorn.serving.wakeup import awake
 
@@ -485,7 +485,7 @@ class Server:
             config.expects_introduction,
             self.connection_limit,
             functools.partial(page.add, metrics.REFUSED),
-            functools.partial(page.add, metrics.UNINTRODUCED),
+            functools.partial(page.add, metrics.NO_PROXY_HEADER),
         )
 
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:

@@ -459,7 +459,7 @@ async def test_malformed_headers_are_counted(reader: str) -> None:
         for _ in range(2):
             assert await ask(server, REQUEST) == b""
         told_by(await ask(server, HEADER + REQUEST))
-        assert page.words[metrics.UNINTRODUCED] == 2
+        assert page.words[metrics.NO_PROXY_HEADER] == 2
     finally:
         server.should_exit = True
         await task

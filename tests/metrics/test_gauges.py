@@ -180,7 +180,7 @@ async def test_each_begin_has_one_end(
     assert unequal(page) == []
     requests = sum(words[REQUESTS : REQUESTS + len(metrics.METHODS) * STATUS_CLASSES])
     assert requests >= words[metrics.ENDED] == sum(words[DURATION : DURATION + BUCKETS])
-    assert words[metrics.OPENED] > 0
+    assert words[metrics.CONNECTIONS_OPENED] > 0
 
 
 async def test_stream_that_is_reset_in_the_read_that_brings_it_has_ended() -> None:
@@ -192,4 +192,4 @@ async def test_stream_that_is_reset_in_the_read_that_brings_it_has_ended() -> No
         await client.send(client.head("/wait") + http2.reset(1) + client.head("/"))
         assert (await client.answer(3)).status == 200
         assert page.words[metrics.BEGUN] == page.words[metrics.ENDED] == 2
-        assert unequal(page) == [("OPENED", "GONE")]
+        assert unequal(page) == [("CONNECTIONS_OPENED", "CONNECTIONS_CLOSED")]

@@ -381,8 +381,8 @@ def test_what_an_ended_loop_has_counted_stays() -> None:
         page.begin("GET").end()
         page.begin("GET")
         page.begin("GET")
-        page.add(metrics.BESIDE)
-        page.add(metrics.OPENED)
+        page.add(metrics.CONCURRENT)
+        page.add(metrics.CONNECTIONS_OPENED)
     board.retire(first)
     board.retire(first)
     found = samples(render(board.totals(), NOBODY))
@@ -589,9 +589,9 @@ def test_what_ends_with_its_worker_is_counted() -> None:
     page.begin("GET").end()
     page.begin("GET")
     page.begin("POST")
-    page.add(metrics.OPENED, 5)
-    page.add(metrics.GONE, 2)
-    page.add(metrics.HELD, 100)
+    page.add(metrics.CONNECTIONS_OPENED, 5)
+    page.add(metrics.CONNECTIONS_CLOSED, 2)
+    page.add(metrics.QUEUED_BYTES, 100)
     found = samples(supervisor.metrics_text())
     assert found["requests_lost_total"] == found["connections_lost_total"] == 0
     assert found["held_bytes"] == 100

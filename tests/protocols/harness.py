@@ -215,11 +215,11 @@ class Service:
             settings.advance(seconds)
             return
         clock = settings.clock
-        settings.clock = settings.readers._clock = lambda: clock() + seconds
+        settings.clock = settings.write_deadlines._clock = lambda: clock() + seconds
         connections: list[Any] = list(self.state.connections)
         for connection in connections:
             connection._deadline.look()
-        settings.readers.sweep()
+        settings.write_deadlines.sweep()
 
     @property
     def transport(self) -> Any:

@@ -26,7 +26,7 @@ from uvicorn.protocols.http.hooks import SkippedOverride, TakenName, never_calle
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
-from uvicorn.protocols.websockets.outline import FRAME_METHODS, LEGACY
+from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY
 from uvicorn.protocols.websockets.websockets_impl import WebSocketProtocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 

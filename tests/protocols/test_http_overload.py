@@ -650,8 +650,8 @@ async def test_who_cannot_be_started_keeps_nobody_waiting(
         await ask(service, "/2", count=(1, 1))
         third = await ask(service, "/3", count=(1, 2))
         gate = gate_of(service)
-        held = gate.admission.oldest()
-        assert held is not None
+        ticket = gate.admission.oldest()
+        assert ticket is not None
 
         class Broken:
             def admit(self, eagerly: bool = False) -> None:
@@ -659,7 +659,7 @@ async def test_who_cannot_be_started_keeps_nobody_waiting(
 
             refuse = evict = admit
 
-        held.held = Broken()
+        ticket.holder = Broken()
         app.door("/1").set()
         app.door("/3").set()
         await first.response()

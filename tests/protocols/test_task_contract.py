@@ -6,7 +6,7 @@ with the code that keeps each one where a shortcut is taken, and the tests.
 
 1. A task clears the flag of an awaited future, adds one callback and sets `_fut_waiter` before other code runs. Kept
    by asyncio: after a step that awaits anything but the next message, `Waiter::go_on` makes the task take its own step
-   (`cycle.rs`, `Held`). Tests: `test_task_waits_for_what_its_step_awaited`,
+   (`cycle.rs`, `Step`). Tests: `test_task_waits_for_what_its_step_awaited`,
    `test_shared_future_is_awaited_by_all_who_come_in_one_turn`.
 2. A cancellation reaches the awaited future. Kept by the same. Tests:
    `test_cancellation_in_the_same_turn_reaches_what_is_awaited`, `test_timeout_of_nothing_ends_what_is_awaited`,

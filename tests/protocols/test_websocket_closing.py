@@ -35,10 +35,10 @@ from tests.protocols.websocket_tools import (
 )
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
 from uvicorn.protocols.utils import ClientDisconnected
-from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.session import WebSocketSession
+from uvicorn.protocols.websockets.session_states import SessionState
 from uvicorn.rules import websocket_limits
-from uvicorn.serving.readers import unsent
+from uvicorn.serving.write_deadlines import unsent
 
 pytestmark = pytest.mark.anyio
 

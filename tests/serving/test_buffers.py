@@ -17,7 +17,7 @@ import pytest
 from tests.utils import NATIVE, run_server, server_port, wait_until
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.config import Config
-from uvicorn.metrics.page import HELD, LET_GO, Page
+from uvicorn.metrics.page import QUEUED_BYTES, TAKEN_BYTES, Page
 from uvicorn.serving import buffers
 from uvicorn.serving.buffers import GRACE, MEBIBYTE, BufferLimit
 
@@ -137,9 +137,9 @@ def test_what_is_held_is_counted(most: int) -> None:
     for size, held in ((4, 8), (9, 13), (0, 4)):
         one.size = size
         loop.pass_second()
-        assert page.words[HELD] - page.words[LET_GO] == held * MEBIBYTE
+        assert page.words[QUEUED_BYTES] - page.words[TAKEN_BYTES] == held * MEBIBYTE
     limit.stop()
-    assert page.words[HELD] == page.words[LET_GO]
+    assert page.words[QUEUED_BYTES] == page.words[TAKEN_BYTES]
     assert not (one.aborted or other.aborted)
 
 
@@ -281,7 +281,7 @@ def test_clients_that_do_not_read_are_reset_and_others_served(
                 await wait_until(lambda: sum(buffers.held_by(each)[0] for each in connections) > 6 * MEBIBYTE)
                 page = server.server_state.metrics
                 assert page is not None
-                await wait_until(lambda: page.words[HELD] - page.words[LET_GO] > 6 * MEBIBYTE)
+                await wait_until(lambda: page.words[QUEUED_BYTES] - page.words[TAKEN_BYTES] > 6 * MEBIBYTE)
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(GET.replace(b"/ ", b"/short ", 1))
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
@@ -292,7 +292,7 @@ def test_clients_that_do_not_read_are_reset_and_others_served(
                 await wait_until(lambda: "limit_buffers" in caplog.text)
                 for client in stuck:
                     client.close()
-                await wait_until(lambda: page.words[HELD] == page.words[LET_GO])
+                await wait_until(lambda: page.words[QUEUED_BYTES] == page.words[TAKEN_BYTES])
 
     with caplog.at_level(logging.WARNING, "uvicorn.error"):
         if loop == "uvloop":

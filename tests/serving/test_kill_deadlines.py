@@ -4,7 +4,7 @@ import pytest
 
 from uvicorn.config import Config
 from uvicorn.serving.drain import Stage
-from uvicorn.serving.grace_periods import MARGIN, GracePeriods
+from uvicorn.serving.kill_deadlines import MARGIN, GracePeriods
 
 
 async def app(scope: object, receive: object, send: object) -> None:
@@ -23,7 +23,7 @@ def test_drain_may_begin_later(timeout: int | None, drain: float, lifespan: floa
 
 
 @pytest.mark.parametrize(("timeout", "drain", "lifespan"), [(None, 25, 5), (5, 5, 5), (0, 0, 5), (100, 100, 5)])
-def test_grace_periods_follow_from_the_timeout(timeout: int | None, drain: float, lifespan: float) -> None:
+def test_kill_deadlines_follow_from_the_timeout(timeout: int | None, drain: float, lifespan: float) -> None:
     """MP-06, X2: the grace periods of the parent lie a little behind those the worker keeps itself."""
     found = grace(timeout)
     assert found == GracePeriods(drain + MARGIN, lifespan + MARGIN, MARGIN)

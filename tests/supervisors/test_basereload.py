@@ -18,7 +18,7 @@ import pytest
 from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import as_cwd, is_listening, open_connection, read_until, request, running_thread, wait_for
 from uvicorn.config import Config
-from uvicorn.serving.grace_periods import GracePeriods
+from uvicorn.serving.kill_deadlines import GracePeriods
 from uvicorn.supervisors import ChangeReload
 from uvicorn.supervisors.basereload import HANDLED_SIGNALS, BaseReload, _display_path
 

@@ -14,7 +14,7 @@ import pytest
 from tests.process import APP_BEGINS, ServerProcess
 from tests.utils import is_listening, open_connection, request, wait_for
 from uvicorn.protocols.http.auto import CORE
-from uvicorn.serving import process_one
+from uvicorn.serving import init_signals
 from uvicorn.supervisors import orphans
 
 if sys.platform != "linux":
@@ -159,7 +159,7 @@ def test_process_1_does_not_wait_for_threads_of_an_executor(tmp_path: Path) -> N
 
 def test_other_processes_keep_the_default_action() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    process_one.handle_as_default()
+    init_signals.handle_as_default()
     assert signal.getsignal(signal.SIGTERM) is before
 
 

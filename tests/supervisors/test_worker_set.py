@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from uvicorn.serving.drain import Stage
-from uvicorn.serving.grace_periods import FORCED_WAIT, GracePeriods
+from uvicorn.serving.kill_deadlines import FORCED_WAIT, GracePeriods
 from uvicorn.supervisors.recycle import MIB, Reason, RecycleLimits
 from uvicorn.supervisors.worker_set import (
     LAST_WORDS,

@@ -90,13 +90,13 @@ BEGUN = _places.take()
 """Requests that have begun."""
 ENDED = _places.take(ends=BEGUN)
 """Requests that have ended."""
-OPENED = _places.take()
+CONNECTIONS_OPENED = _places.take()
 """Protocols that were put on connections."""
-GONE = _places.take(ends=OPENED)
+CONNECTIONS_CLOSED = _places.take(ends=CONNECTIONS_OPENED)
 """Those of them that are gone."""
 UPGRADED = _places.take()
 """Connections that went over to WebSocket, which is a second protocol on them."""
-SESSIONS_GONE = _places.take(ends=UPGRADED)
+SESSIONS_CLOSED = _places.take(ends=UPGRADED)
 """Those of them that are gone."""
 ACCEPTED = _places.take()
 """WebSockets that applications have accepted."""
@@ -108,15 +108,15 @@ BYTES_RECEIVED = _places.take()
 """Bytes that were received, decrypted."""
 BYTES_SENT = _places.take()
 """Bytes that were given to the network, before encryption."""
-BESIDE = _places.take()
+CONCURRENT = _places.take()
 """Requests that have begun while others of their connection were being answered."""
-BESIDE_ENDED = _places.take(ends=BESIDE)
+CONCURRENT_ENDED = _places.take(ends=CONCURRENT)
 """Requests that have ended while others of their connection went on."""
 REFUSED = _places.take()
 """Connections that were refused, because their address had too many."""
-UNINTRODUCED = _places.take()
+NO_PROXY_HEADER = _places.take()
 """Connections that were refused, because their PROXY header was missing or malformed."""
-WAITED = _places.take()
+READ_DELAY = _places.take()
 """Nanoseconds that the connection being served has waited: a note of the native core to itself."""
 CERTIFICATES = _places.take(MOST_CERTIFICATES)
 """When each certificate in use expires, in seconds since the epoch: no sum; 0 is unknown."""
@@ -138,9 +138,9 @@ PARKED = _places.take()
 """Requests that have given their place back, because they waited for their clients."""
 UNPARKED = _places.take(ends=PARKED)
 """Those of them that no longer wait, neither for their clients nor for a place."""
-HELD = _places.take()
+QUEUED_BYTES = _places.take()
 """Bytes by which the data held for clients has grown between samples."""
-LET_GO = _places.take(ends=HELD)
+TAKEN_BYTES = _places.take(ends=QUEUED_BYTES)
 """Bytes by which it has shrunk between samples."""
 
 PLACES = _places.taken
@@ -173,7 +173,7 @@ FAMILIES = (
         "connections_refused_total",
         "counter",
         "Connections that were closed before they were served: too many of an address, or a bad PROXY header.",
-        (('reason="address"', REFUSED, None), ('reason="proxy_protocol"', UNINTRODUCED, None)),
+        (('reason="address"', REFUSED, None), ('reason="proxy_protocol"', NO_PROXY_HEADER, None)),
     ),
     Family("received_bytes_total", "counter", "Bytes received, without encryption.", (("", BYTES_RECEIVED, None),)),
     Family("sent_bytes_total", "counter", "Bytes sent, without encryption.", (("", BYTES_SENT, None),)),
@@ -181,7 +181,7 @@ FAMILIES = (
         "held_bytes",
         "gauge",
         "Bytes of responses and messages that clients have not taken yet.",
-        (("", HELD, LET_GO),),
+        (("", QUEUED_BYTES, TAKEN_BYTES),),
     ),
     Family("websocket_sessions_total", "counter", "WebSockets that were accepted.", (("", ACCEPTED, None),)),
     Family(

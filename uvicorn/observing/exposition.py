@@ -63,7 +63,10 @@ class Lost:
     def of(cls, page: Page) -> Lost:
         """Count the requests and connections still open in the event loop of `page`."""
         words = page.words
-        requests, connections = words[metrics.BEGUN] - words[metrics.ENDED], words[metrics.OPENED] - words[metrics.GONE]
+        requests, connections = (
+            words[metrics.BEGUN] - words[metrics.ENDED],
+            words[metrics.CONNECTIONS_OPENED] - words[metrics.CONNECTIONS_CLOSED],
+        )
         return cls(max(0, requests), max(0, connections))
 
     def __add__(self, other: Lost) -> Lost:
@@ -211,14 +214,14 @@ def _requests(totals: Sequence[int]) -> Iterator[str]:
 
 def _connections(totals: Sequence[int], in_flight: int) -> Iterator[str]:
     """There may be more requests in flight than connections that ask: each number is of another moment."""
-    websockets = max(0, totals[metrics.UPGRADED] - totals[metrics.SESSIONS_GONE])
-    others = max(0, totals[metrics.OPENED] - totals[metrics.GONE] - websockets)
-    beside = totals[metrics.BESIDE] - totals[metrics.BESIDE_ENDED]
+    websockets = max(0, totals[metrics.UPGRADED] - totals[metrics.SESSIONS_CLOSED])
+    others = max(0, totals[metrics.CONNECTIONS_OPENED] - totals[metrics.CONNECTIONS_CLOSED] - websockets)
+    beside = totals[metrics.CONCURRENT] - totals[metrics.CONCURRENT_ENDED]
     active = min(max(0, in_flight - beside), others)
     states = (("active", active), ("idle", others - active), ("websocket", websockets))
     samples = ((f'state="{state}"', count) for state, count in states)
     yield from _family("connections", "gauge", "Connections that are open.", samples)
-    accepted = totals[metrics.OPENED] - totals[metrics.UPGRADED]
+    accepted = totals[metrics.CONNECTIONS_OPENED] - totals[metrics.UPGRADED]
     yield from _single("connections_total", "counter", "Connections that were served.", accepted)
 
 

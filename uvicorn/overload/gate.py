@@ -2,7 +2,8 @@
 
 Protocols call `enter` when the head of a request is complete, with the part of its body that came along. They call
 `release` when the application's call is over, in whatever way, and `leave` when the client disconnects before it
-begins. A waiting request is notified through `Held`: later, by the event loop, and never inside a call made here.
+begins. A waiting request is notified through its `TicketHolder`: later, by the event loop, and never inside a call
+made here.
 
 While the application waits for the client its request is parked: between `park` and `resume`, which gives a future if
 there is no place. Applications may have tasks of their own, so this looks at what the request does: one that sends, or
@@ -74,7 +75,7 @@ LONGEST_ADDRESS = 64
 logger = logging.getLogger("uvicorn.error")
 
 
-class Held(Protocol):
+class TicketHolder(Protocol):
     """A request that waits, for its turn or for its client."""
 
     def admit(self, eagerly: bool) -> None:
@@ -87,21 +88,21 @@ class Held(Protocol):
         """End it though its application runs: answer it 503, or break off its response."""
 
 
-class Slot(Ticket):
-    """Of one request.
+class RequestTicket(Ticket):
+    """The ticket of one request, which is called back.
 
     Attributes:
-        held: its callbacks, while it waits.
+        holder: its callbacks, while it waits.
         returning: those that wait until it has a place again.
         for_body: it was last parked for its body.
         is_divided: its application waits for the body, and works meanwhile: in tasks of its own.
     """
 
-    __slots__ = ("held", "returning", "for_body", "is_divided")
+    __slots__ = ("holder", "returning", "for_body", "is_divided")
 
     def __init__(self, client: object, since: float) -> None:
         super().__init__(client, since)
-        self.held: Held | None = None
+        self.holder: TicketHolder | None = None
         self.returning: list[asyncio.Future[None]] = []
         self.for_body = False
         self.is_divided = False
@@ -133,7 +134,7 @@ class Gate:
     ) -> None:
         number = config.limit_active_requests
         limit: Limit = FixedLimit(number) if isinstance(number, int) else AdaptiveLimit(clock())
-        self.admission: Admission[Slot] = Admission(limit, config.limit_queue, config.timeout_queue, clock())
+        self.admission: Admission[RequestTicket] = Admission(limit, config.limit_queue, config.timeout_queue, clock())
         self.body = b"Service Unavailable"
         self.hints = [(b"retry-after", b"%d" % config.retry_after)]
         self.fields = [
@@ -148,8 +149,8 @@ class Gate:
         self._exempt, self._exempt_prefixes = _exempt(config)
         app = config.loaded_app
         self._proxies = app if isinstance(app, ProxyHeadersMiddleware) else None
-        self._ending: list[Slot] = []  # refused, but not answered yet
-        self._evicting: list[Held] = []  # ended, but not notified yet
+        self._ending: list[RequestTicket] = []  # refused, but not answered yet
+        self._evicting: list[TicketHolder] = []  # ended, but not notified yet
         self._is_called = False  # soon, by the loop
         self._is_handing_on = False
         self._timer: asyncio.TimerHandle | None = None
@@ -160,17 +161,17 @@ class Gate:
 
     # Called by the protocols.
 
-    def enter(self, scope: HTTPScope | WebSocketScope, may_wait: bool = True) -> Slot | None:
-        """Decide about a request, as the `state` of its place shows; None for a request that is not counted."""
+    def enter(self, scope: HTTPScope | WebSocketScope, may_wait: bool = True) -> RequestTicket | None:
+        """Decide about a request, as the `state` of its ticket shows; None for a request that is not counted."""
         path = scope["path"]
         if path in self._exempt or path.startswith(self._exempt_prefixes):
             return None
         admission, now = self.admission, self._clock()
-        place = Slot(self._client(scope), now)
-        displaced = admission.enter(place, now, may_wait)
-        if place.state is REFUSED:
+        ticket = RequestTicket(self._client(scope), now)
+        displaced = admission.enter(ticket, now, may_wait)
+        if ticket.state is REFUSED:
             self._count_refusal(ShedReason.FULL)
-        elif place.state is WAITING:
+        elif ticket.state is WAITING:
             self._count(QUEUED)
             if displaced is not None:
                 self._end(displaced, ShedReason.DISPLACED)
@@ -180,23 +181,23 @@ class Gate:
                 self._look_later(now)
         else:
             self._count(metrics.ADMITTED)
-        return place
+        return ticket
 
-    def release(self, place: Slot, is_measured: bool = True) -> None:
+    def release(self, ticket: RequestTicket, is_measured: bool = True) -> None:
         """The application's call is over. May be said again."""
-        if place.state in (GONE, REFUSED, WAITING):
+        if ticket.state in (GONE, REFUSED, WAITING):
             return
-        was_parked = place.state is not ADMITTED
-        self.admission.release(place, self._clock(), is_measured)
+        was_parked = ticket.state is not ADMITTED
+        self.admission.release(ticket, self._clock(), is_measured)
         self._count(RELEASED)
         if was_parked:
-            self._go_on(place)
+            self._go_on(ticket)
         if self.admission.limit.now != self._told_limit:
             self._tell_limit()
         if self.admission.is_asked:
             self._look_soon()
 
-    def hand_on(self, place: Slot) -> None:
+    def hand_on(self, ticket: RequestTicket) -> None:
         """As `release`, in the last step of the application's call: one that waits begins inside it.
 
         Calls that can go on at the same time do so one after the other, in one turn of the loop. If those that follow
@@ -204,7 +205,7 @@ class Gate:
         leave the processor idle meanwhile. What begins here and ends at once is followed with the next turn: the loop
         is not kept from reading.
         """
-        self.release(place)
+        self.release(ticket)
         if self._is_handing_on or not self.admission.is_asked:
             return
         self._is_handing_on = True
@@ -214,57 +215,57 @@ class Gate:
         finally:
             self._is_handing_on = False
 
-    def leave(self, place: Slot) -> None:
+    def leave(self, ticket: RequestTicket) -> None:
         """The client is gone, or will not be served: a waiting request stops waiting. May be called in any state."""
-        if self.admission.leave(place):
-            self._end(place, ShedReason.LEFT)
+        if self.admission.leave(ticket):
+            self._end(ticket, ShedReason.LEFT)
 
     # Requests whose applications wait for the client.
 
-    def park(self, place: Slot, held: Held, for_body: bool) -> bool:
+    def park(self, ticket: RequestTicket, holder: TicketHolder, for_body: bool) -> bool:
         """The application waits for the client: `for_body`, or to send. Whether it has no place now."""
         admission, now = self.admission, self._clock()
-        if (for_body and place.is_divided) or not admission.park(place, now):
+        if (for_body and ticket.is_divided) or not admission.park(ticket, now):
             return False
         self._count(metrics.PARKED)
-        place.held = held
-        place.for_body = for_body
+        ticket.holder = holder
+        ticket.for_body = for_body
         while (excess := admission.evict(now)) is not None:
-            if excess.held is not None:
-                self._evicting.append(excess.held)
+            if excess.holder is not None:
+                self._evicting.append(excess.holder)
             self._go_on(excess)
             self._count_refusal(ShedReason.STALLED)
         if admission.is_asked or self._evicting:
             self._look_soon()
         return True
 
-    def resume(self, place: Slot) -> asyncio.Future[None] | None:
+    def resume(self, ticket: RequestTicket) -> asyncio.Future[None] | None:
         """The client has sent or read data. Returns a future if no place is free; call again when that is done."""
-        if place.state is PARKED:
+        if ticket.state is PARKED:
             now = self._clock()
-            self.admission.resume(place, now)
-            if place.state is RETURNING:
+            self.admission.resume(ticket, now)
+            if ticket.state is RETURNING:
                 self._look_soon()
             else:
-                self._go_on(place)
-        if place.state is not RETURNING or self._loop.is_closed():
+                self._go_on(ticket)
+        if ticket.state is not RETURNING or self._loop.is_closed():
             return None
         future = self._loop.create_future()
-        place.returning.append(future)
+        ticket.returning.append(future)
         return future
 
-    def force(self, place: Slot, is_seen: bool = False) -> None:
+    def force(self, ticket: RequestTicket, is_seen: bool = False) -> None:
         """The application runs, whether or not there is a place for it; `is_seen`: though it waits, as it seemed."""
-        if place.state is PARKED or place.state is RETURNING:
-            place.is_divided = place.is_divided or (is_seen and place.for_body)
-            self.admission.force(place, self._clock())
-            self._go_on(place)
+        if ticket.state is PARKED or ticket.state is RETURNING:
+            ticket.is_divided = ticket.is_divided or (is_seen and ticket.for_body)
+            self.admission.force(ticket, self._clock())
+            self._go_on(ticket)
 
-    def _go_on(self, place: Slot) -> None:
+    def _go_on(self, ticket: RequestTicket) -> None:
         """A parked request has stopped being parked."""
         self._count(UNPARKED)
-        place.held = None
-        returning, place.returning = place.returning, []
+        ticket.holder = None
+        returning, ticket.returning = ticket.returning, []
         for future in returning:
             if not future.done():
                 future.set_result(None)
@@ -281,23 +282,23 @@ class Gate:
             self._timer = None
         while (waiting := self.admission.oldest()) is not None:
             self.admission.leave(waiting)
-            waiting.held = None
+            waiting.holder = None
             self._count(UNQUEUED)
         for parked in self.admission.all_parked():
-            parked.held = None
+            parked.holder = None
         self._evicting = []
-        for place in self._ending:
-            place.held = None
+        for ticket in self._ending:
+            ticket.holder = None
         self._ending = []
         self._shedding.close()
 
     # Waiting requests.
 
-    def _end(self, place: Slot, reason: ShedReason) -> None:
+    def _end(self, ticket: RequestTicket, reason: ShedReason) -> None:
         """Refuse a request that has waited; it is notified in the next turn."""
         self._count(UNQUEUED)
         self._count_refusal(reason)
-        self._ending.append(place)
+        self._ending.append(ticket)
         self._look_soon()
 
     def _look_soon(self) -> None:
@@ -334,23 +335,23 @@ class Gate:
         for one in evicting:
             self._tell(one.evict)
         ending, self._ending = self._ending, []
-        for place in ending:
-            held, place.held = place.held, None
-            if held is not None:
-                self._tell(held.refuse)
+        for ticket in ending:
+            holder, ticket.holder = ticket.holder, None
+            if holder is not None:
+                self._tell(holder.refuse)
         if admission.limit.now != self._told_limit:
             self._tell_limit()
         self._look_later(now)
 
-    def _admit(self, place: Slot, eagerly: bool) -> None:
-        if place.returning:
-            self._go_on(place)
+    def _admit(self, ticket: RequestTicket, eagerly: bool) -> None:
+        if ticket.returning:
+            self._go_on(ticket)
             return
         self._count(UNQUEUED)
         self._count(metrics.ADMITTED)
-        held, place.held = place.held, None
-        if held is None or not self._tell(partial(held.admit, eagerly)):
-            self.release(place, is_measured=False)
+        holder, ticket.holder = ticket.holder, None
+        if holder is None or not self._tell(partial(holder.admit, eagerly)):
+            self.release(ticket, is_measured=False)
 
     def _tell(self, what: Callable[[], None]) -> bool:
         """Call a callback; an exception in it must not keep the others waiting."""

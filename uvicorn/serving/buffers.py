@@ -21,9 +21,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from uvicorn.metrics.memory import resident_memory
-from uvicorn.metrics.page import HELD, LET_GO, Page
+from uvicorn.metrics.page import QUEUED_BYTES, TAKEN_BYTES, Page
 from uvicorn.rules.limits import HIGH_WATER_LIMIT
-from uvicorn.serving.readers import reset_on_close, waiting
+from uvicorn.serving.write_deadlines import reset_on_close, waiting
 
 try:
     from uvicorn._native import held_bytes, limit_held_bytes
@@ -159,7 +159,7 @@ class BufferLimit:
     def _count(self, held: int) -> None:
         change, self._counted = held - self._counted, held
         if self._page is not None:
-            self._page.add(HELD if change > 0 else LET_GO, abs(change))
+            self._page.add(QUEUED_BYTES if change > 0 else TAKEN_BYTES, abs(change))
 
     def _end(self, connection: Any, size: int) -> None:
         self._readers.pop(connection, None)

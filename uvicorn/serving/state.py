@@ -19,7 +19,7 @@ from uvicorn.metrics.page import Page
 from uvicorn.rules.grace import clock_of
 from uvicorn.rules.shortcuts import Shortcut, chosen
 from uvicorn.serving.event_pool import DEFAULT_CAPACITY, EventPool, is_poisoned
-from uvicorn.serving.readers import Readers
+from uvicorn.serving.write_deadlines import WriteDeadlines
 
 if TYPE_CHECKING:
     from uvicorn.overload.gate import Gate
@@ -99,7 +99,7 @@ class ServerState:
         "metrics",
         "protocol_settings",
         "gate",
-        "_readers",
+        "_write_deadlines",
         "_request_ids",
         "websocket_settings",
         "overridden",
@@ -122,7 +122,7 @@ class ServerState:
         self.metrics: Page | None = None
         self.protocol_settings: Any = None  # derived from a Config by the first HTTP protocol
         self.gate: Gate | None = None  # admits requests, if they are limited; see `gate_for`
-        self._readers: Readers | None = None
+        self._write_deadlines: WriteDeadlines | None = None
         self._request_ids: RequestIds | None = None
         self.websocket_settings: Any = None  # the same of native WebSockets, if the HTTP protocols are others
         self.overridden: dict[type, bool] = {}  # WebSocket classes, and whether programs override what takes frames
@@ -198,11 +198,11 @@ class ServerState:
         self._request_limit = limit
         self._on_request_limit = callback
 
-    def readers(self, loop: asyncio.AbstractEventLoop, seconds: float) -> Readers:
+    def write_deadlines(self, loop: asyncio.AbstractEventLoop, seconds: float) -> WriteDeadlines:
         """Return the watch over slow readers other than HTTP's, with `seconds` to read; made on demand."""
-        if self._readers is None:
-            self._readers = Readers(loop, self.context, seconds, clock_of(loop))
-        return self._readers
+        if self._write_deadlines is None:
+            self._write_deadlines = WriteDeadlines(loop, self.context, seconds, clock_of(loop))
+        return self._write_deadlines
 
     def gate_for(self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop) -> Gate | None:
         """Return the gate for requests, if `limit_active_requests` is set; created when the first protocol asks."""
@@ -240,9 +240,9 @@ class ServerState:
         Called in the thread of the event loop when the server has ended. The native core's part refers back to this
         object: without this neither would ever be freed.
         """
-        if self._readers is not None:
-            self._readers.close()
-            self._readers = None
+        if self._write_deadlines is not None:
+            self._write_deadlines.close()
+            self._write_deadlines = None
         if self.gate is not None:
             self.gate.close()
             self.gate = None

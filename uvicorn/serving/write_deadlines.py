@@ -82,7 +82,7 @@ class Writer(Protocol):
         """The client has taken next to nothing in all its time."""
 
 
-class Readers:
+class WriteDeadlines:
     """The waits of one event loop's connections for their clients: one timer serves them all.
 
     Args:

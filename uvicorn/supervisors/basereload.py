@@ -18,8 +18,8 @@ from types import FrameType
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
 from uvicorn.logging.ansi import style
-from uvicorn.serving.grace_periods import FORCED_WAIT, GracePeriods
-from uvicorn.serving.process_one import server_has_ended
+from uvicorn.serving.init_signals import server_has_ended
+from uvicorn.serving.kill_deadlines import FORCED_WAIT, GracePeriods
 from uvicorn.worker_events import how_ended
 
 HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)

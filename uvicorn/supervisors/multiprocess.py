@@ -24,8 +24,8 @@ from uvicorn.logging.ansi import style
 from uvicorn.metrics.memory import resident_memory
 from uvicorn.server import Server
 from uvicorn.serving.drain import Stage
-from uvicorn.serving.grace_periods import GracePeriods
-from uvicorn.serving.process_one import is_init
+from uvicorn.serving.init_signals import is_init
+from uvicorn.serving.kill_deadlines import GracePeriods
 from uvicorn.supervisors.orphans import collect_orphans
 from uvicorn.supervisors.recycle import RecycleLimits
 from uvicorn.supervisors.signals import SIGNALS, Handlers, SignalQueue, Wakeup, WakingEvent

@@ -21,7 +21,7 @@ from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming, report_error
 from uvicorn.listening.sockets import close_later
 from uvicorn.observing.exposition import Exposition, bind
-from uvicorn.serving.process_one import is_init
+from uvicorn.serving.init_signals import is_init
 from uvicorn.supervisors.multiprocess import Multiprocess, metrics_of, requests_of
 from uvicorn.supervisors.orphans import collect_orphans
 from uvicorn.supervisors.signals import Handlers, Wakeup

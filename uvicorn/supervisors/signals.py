@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.serving.process_one import is_init, server_has_ended
+from uvicorn.serving.init_signals import is_init, server_has_ended
 
 SIGNALS: dict[int, str] = {
     getattr(signal, f"SIG{name}"): name

@@ -32,9 +32,9 @@ from uvicorn.observing.exposition import Board, Exposition, bind
 from uvicorn.observing.measurement import text_of
 from uvicorn.server import HANDLED_SIGNALS, Server
 from uvicorn.serving.drain import ENDING, Stage
-from uvicorn.serving.grace_periods import FORCED_WAIT
+from uvicorn.serving.init_signals import server_has_ended
 from uvicorn.serving.interruption import BLOCKED, LAST_WAIT, end_after_signals, end_in
-from uvicorn.serving.process_one import server_has_ended
+from uvicorn.serving.kill_deadlines import FORCED_WAIT
 from uvicorn.supervisors.health import LoopProbe
 from uvicorn.supervisors.signals import Wakeup
 

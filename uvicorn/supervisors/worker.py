@@ -24,7 +24,7 @@ from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE
 from uvicorn.listening.loads import WorkerLoad
 from uvicorn.metrics.memory import resident_memory
-from uvicorn.metrics.page import GONE, OPENED, Page
+from uvicorn.metrics.page import CONNECTIONS_CLOSED, CONNECTIONS_OPENED, Page
 from uvicorn.server import Server
 from uvicorn.serving.drain import Stage
 from uvicorn.supervisors.child_end import ChildEnd
@@ -552,7 +552,9 @@ class ProcessWorker:
     def connections(self) -> int | None:
         """Connections of the child, open now or when it ended; None without the native core and without metrics."""
         numbers = [number for place in self.load_places if (number := place.connections()) is not None]
-        numbers = numbers or [page.words[OPENED] - page.words[GONE] for page in self.metrics_pages]
+        numbers = numbers or [
+            page.words[CONNECTIONS_OPENED] - page.words[CONNECTIONS_CLOSED] for page in self.metrics_pages
+        ]
         return sum(numbers) if numbers else None
 
     @property

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from uvicorn.serving.drain import Stage
-from uvicorn.serving.grace_periods import FORCED_WAIT, GracePeriods
+from uvicorn.serving.kill_deadlines import FORCED_WAIT, GracePeriods
 from uvicorn.supervisors.recycle import MIB, Reason, RecycleLimits
 from uvicorn.supervisors.worker import Worker
 from uvicorn.worker_events import EventKind, WorkerEvent, WorkerEvents, how_ended, signal_name

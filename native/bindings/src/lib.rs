@@ -38,13 +38,13 @@ mod native {
     #[pymodule_export]
     use crate::base::end_timer::{end_after_signals, end_in};
     #[pymodule_export]
-    use crate::base::held::{held_bytes, limit_held_bytes};
-    #[pymodule_export]
     use crate::base::memory::keep_freed_memory;
     #[pymodule_export]
     use crate::base::orphan::end_with_pipe;
     #[pymodule_export]
     use crate::base::pulse::beat;
+    #[pymodule_export]
+    use crate::base::queued_bytes::{held_bytes, limit_held_bytes};
     #[pymodule_export]
     use crate::base::waiter::Waiter;
     #[pymodule_export]

@@ -84,7 +84,7 @@ class Waiting(Protocol):
         """The client is gone, or looks like it."""
 
 
-class Stay(Protocol):
+class Gated(Protocol):
     """Where a request has a place among those that are active, which it gives back while it waits for its client.
 
     Attributes:
@@ -107,9 +107,9 @@ class Stay(Protocol):
         """The application runs, whether or not there is a place for it; `is_seen`: though it waits, as it seemed."""
 
 
-async def _resumed(stay: Stay) -> None:
+async def _resumed(gated: Gated) -> None:
     """Return when the request has a place again."""
-    while (future := stay.resume()) is not None:
+    while (future := gated.resume()) is not None:
         await future
 
 
@@ -132,8 +132,8 @@ class RequestResponseCycle:
         trailers: those so far; `None` if the application announced none.
         entry: of the access log, if that has a format of the user's.
         course: of the metrics, if there are any.
-        held: notified when the client disconnects while the application has not been called yet.
-        stay: its place, where the number of active requests is limited, from the start of its application on.
+        waiting: notified when the client disconnects while the application has not been called yet.
+        gated: its place, where the number of active requests is limited, from the start of its application on.
         task: in which the application is called, once its first turn is over.
     """
 
@@ -150,8 +150,8 @@ class RequestResponseCycle:
         "trailers",
         "entry",
         "course",
-        "held",
-        "stay",
+        "waiting",
+        "gated",
         "_events",
         "__weakref__",
     )
@@ -175,8 +175,8 @@ class RequestResponseCycle:
         self.trailers: list[Field] | None = None
         self.entry: Entry | None = None
         self.course: Course | None = None
-        self.held: Waiting | None = None
-        self.stay: Stay | None = None
+        self.waiting: Waiting | None = None
+        self.gated: Gated | None = None
         self._events: OrderedDict[asyncio.Event, None] | tuple[()] = ()
 
     def meet(self, scope: HTTPScope, transport: Any) -> None:
@@ -213,8 +213,8 @@ class RequestResponseCycle:
         """The client is gone, or is treated as if it were; `reachable` says that it can still be sent the response."""
         if self.peer is PRESENT:
             self.peer = LEFT
-        if self.held is not None:
-            self.held.leave()
+        if self.waiting is not None:
+            self.waiting.leave()
         if not reachable:
             self.peer = UNREACHABLE
             if self.entry is not None:
@@ -338,14 +338,14 @@ class RequestResponseCycle:
         stream = self.stream
         if stream.flow.congested and self.peer is not UNREACHABLE and self.state is not COMPLETE:
             message = _copy(message)
-            if self.stay is None:
+            if self.gated is None:
                 await stream.writable()
             else:
-                await self._writable(self.stay)
-        elif self.stay is not None and self.stay.is_parked:
-            if self.stay.senders and self.state is not COMPLETE:
-                await self._writable(self.stay)  # behind those that wait for a place
-            self.stay.force(is_seen=True)
+                await self._writable(self.gated)
+        elif self.gated is not None and self.gated.is_parked:
+            if self.gated.senders and self.state is not COMPLETE:
+                await self._writable(self.gated)  # behind those that wait for a place
+            self.gated.force(is_seen=True)
         if self.peer is UNREACHABLE and self.state is not COMPLETE:
             return
         message_type = message["type"]
@@ -377,17 +377,17 @@ class RequestResponseCycle:
         else:
             await self._send_extension(message_type, message)
 
-    async def _writable(self, stay: Stay) -> None:
+    async def _writable(self, gated: Gated) -> None:
         """Wait until more can be written, without a place; then until there is one."""
-        stay.senders += 1
+        gated.senders += 1
         try:
-            stay.park(for_body=False)
+            gated.park(for_body=False)
             await self.stream.writable()
             if self.peer is not UNREACHABLE:
-                await _resumed(stay)
+                await _resumed(gated)
         finally:
-            stay.senders -= 1
-            stay.force()
+            gated.senders -= 1
+            gated.force()
 
     def _end_body(self) -> None:
         """The body is complete: so is the response, unless trailers follow."""
@@ -481,17 +481,17 @@ class RequestResponseCycle:
 
     def park(self) -> None:
         """The application waits until the client has read some of a file."""
-        if self.stay is not None:
-            self.stay.park(for_body=False)
+        if self.gated is not None:
+            self.gated.park(for_body=False)
 
     def resume(self) -> asyncio.Future[None] | None:
         """All of it is written. Returns a future if no place is free to go on; call again when that is done."""
-        return None if self.stay is None else self.stay.resume()
+        return None if self.gated is None else self.gated.resume()
 
     def force(self) -> None:
         """The application goes on, whether or not there is a place."""
-        if self.stay is not None:
-            self.stay.force()
+        if self.gated is not None:
+            self.gated.force()
 
     def declare(self, kind: str, length: int, more_body: bool) -> bool:
         """Prepare for a file of `length` bytes."""
@@ -542,8 +542,8 @@ class RequestResponseCycle:
         if self._events or self.body_given or (self.more_body and not self.body):
             # New callers queue behind waiting ones.
             return await self._wait()
-        if self.stay is not None:
-            self.stay.force(is_seen=True)
+        if self.gated is not None:
+            self.gated.force(is_seen=True)
         return self._take()
 
     def _is_at_end(self) -> bool:
@@ -574,15 +574,15 @@ class RequestResponseCycle:
         pool = self.stream.events
         event = pool.acquire()
         self._events[event] = None
-        stay = self.stay
+        gated = self.gated
         try:
             while True:
                 self.stream.want_body()
-                if stay is not None and not self.body_given and not self._has_message():
-                    stay.park(for_body=not stay.senders)
+                if gated is not None and not self.body_given and not self._has_message():
+                    gated.park(for_body=not gated.senders)
                 await event.wait()
-                if stay is not None and self.peer is not UNREACHABLE and self._has_message():
-                    await _resumed(stay)
+                if gated is not None and self.peer is not UNREACHABLE and self._has_message():
+                    await _resumed(gated)
                 if self._is_at_end():
                     return {"type": "http.disconnect"}
                 if self._has_message():
@@ -591,8 +591,8 @@ class RequestResponseCycle:
         finally:
             del self._events[event]
             pool.release(event)
-            if stay is not None and not self.body_given:
-                stay.force()
+            if gated is not None and not self.body_given:
+                gated.force()
             self._wake()
 
 

@@ -5,7 +5,7 @@
     data_received ──▶ RequestReader ──head──▶ library ──▶ Runner ──▶ RequestResponseCycle ──▶ the application
                             ▲        └Piece──▶ library ──▶ Input ──────────▲ │ start, body, …
     transport ◀── Carrier ◀─┼─ ResponseWriter ◀── H1Stream ◀─────────┘
-                            └ Patience ──▶ Deadline ──▶ Refusal, Closing
+                            └ ClientDeadline ──▶ Deadline ──▶ Refusal, Closing
 
 Each state belongs to one object, which alone changes it. The protocol is the interface: the methods that asyncio, the
 server and subclasses of programs call, each a few lines, and the order in which the objects act.
@@ -22,16 +22,16 @@ from typing import Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
 from uvicorn.logging import TRACE_LOG_LEVEL
-from uvicorn.metrics.page import BYTES_RECEIVED, GONE, OPENED
+from uvicorn.metrics.page import BYTES_RECEIVED, CONNECTIONS_CLOSED, CONNECTIONS_OPENED
 from uvicorn.protocols.http.attributes import Attributes
 from uvicorn.protocols.http.cycle import COMPLETE, RequestResponseCycle, made_as_upstream
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h1.carrier import Carrier
+from uvicorn.protocols.http.h1.client_deadline import ClientDeadline
 from uvicorn.protocols.http.h1.closing import Closing
 from uvicorn.protocols.http.h1.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.h1.input import Input
 from uvicorn.protocols.http.h1.parts import ConnectionParts
-from uvicorn.protocols.http.h1.patience import Patience
 from uvicorn.protocols.http.h1.refusal import Refusal
 from uvicorn.protocols.http.h1.states import ENDING_NONE, ENDING_NOW, HERE, OPEN
 from uvicorn.protocols.http.h1.stream import H1Stream
@@ -75,7 +75,7 @@ class HTTPProtocol(Attributes):
         "_writer",
         "_deadline",
         "_closing",
-        "_patience",
+        "_client_deadline",
         "_refusal",
         "_runner",
         "_look",
@@ -95,7 +95,7 @@ class HTTPProtocol(Attributes):
     _writer: ResponseWriter
     _deadline: Deadline
     _closing: Closing
-    _patience: Patience
+    _client_deadline: ClientDeadline
     _refusal: Refusal
     _runner: Runner  # while requests are served
 
@@ -205,15 +205,15 @@ class HTTPProtocol(Attributes):
         self._closing = closing = Closing(parts)
         if self._announced:
             closing.announce()
-        self._patience = patience = Patience(parts, closing)
+        self._client_deadline = client_deadline = ClientDeadline(parts, closing)
         self._refusal = Refusal(parts, closing, self.server_state)
-        stream = H1Stream(self, parts, closing, patience)
+        stream = H1Stream(self, parts, closing, client_deadline)
         self._runner = Runner(self.loop, self.server_state, base, parts, stream)
         self.server_state.connections.add(self)
         if settings.metrics is not None:
-            settings.metrics.add(OPENED)
+            settings.metrics.add(CONNECTIONS_OPENED)
         self._carrier.note(TRACE_LOG_LEVEL, "HTTP connection made")
-        self._patience.await_first()
+        self._client_deadline.await_first()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, for whatever reason."""
@@ -238,7 +238,7 @@ class HTTPProtocol(Attributes):
         """This protocol has left its connection."""
         metrics = self.settings.metrics
         if metrics is not None and self in self.server_state.connections:
-            metrics.add(GONE)
+            metrics.add(CONNECTIONS_CLOSED)
         self.server_state.connections.discard(self)
 
     def eof_received(self) -> bool:
@@ -303,9 +303,9 @@ class HTTPProtocol(Attributes):
             source.regulate()
         if reader.state is HEAD:
             if reader.pending and source.end is not HERE:
-                self._patience.await_head()
+                self._client_deadline.await_head()
             elif source.end is HERE or self._closing.ending is not ENDING_NONE:
-                self._patience.await_request()
+                self._client_deadline.await_request()
             elif self._deadline.waits is NOTHING:
                 self._deadline.set(_IDLE, self.settings.timeout_idle)
 
@@ -338,7 +338,7 @@ class HTTPProtocol(Attributes):
         app = runner.enter(cycle, look)
         if body is None:
             if not cycle.expect_continue:
-                self._patience.await_body()
+                self._client_deadline.await_body()
             # Pass the body so far to the cycle before the application starts, which then need not wait for it.
             piece = self._reader.read()
             if piece is not None:
@@ -522,7 +522,7 @@ class HTTPProtocol(Attributes):
         if self._writer.close or self._closing.ending is ENDING_NOW:
             self._closing.close(linger=reader.state is BODY or bool(reader.pending))
         elif reader.state is BODY:
-            self._patience.discard_body()
+            self._client_deadline.discard_body()
         elif self._carrier.holding:
             source.cycle = None
             reader.state = HEAD
@@ -543,7 +543,7 @@ class HTTPProtocol(Attributes):
                 self._go_on()
         else:
             self._input.resume()
-            self._patience.await_request()
+            self._client_deadline.await_request()
 
     # Refusing, upgrading.
 

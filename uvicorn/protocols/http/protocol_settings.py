@@ -24,7 +24,7 @@ from uvicorn.protocols.http.wire.recurring import Recurring
 from uvicorn.protocols.http.wire.request_reader import Known
 from uvicorn.protocols.utils import EAGER_START, clock_of
 from uvicorn.rules.shortcuts import Shortcut, chosen
-from uvicorn.serving.readers import Readers
+from uvicorn.serving.write_deadlines import WriteDeadlines
 
 if TYPE_CHECKING:
     from uvicorn.files.mounted import Mounts
@@ -81,7 +81,7 @@ class ProtocolSettings:
         "customised",
         "eager",
         "hang_ups",
-        "readers",
+        "write_deadlines",
         "metrics",
         "mounts",
         "gate",
@@ -149,7 +149,9 @@ class ProtocolSettings:
         self.hang_ups = HangUps(loop, context)
         self.clock: Callable[[], float] = clock_of(loop) if self.real_loop else monotonic
         # The test double of a transport may not know its unsent bytes.
-        self.readers = Readers(loop, context, config.timeout_write if self.real_loop else 0.0, self.clock)
+        self.write_deadlines = WriteDeadlines(
+            loop, context, config.timeout_write if self.real_loop else 0.0, self.clock
+        )
 
     def set_app(self, app: ASGI3Application) -> None:
         """Have this application serve requests."""
@@ -172,6 +174,6 @@ class ProtocolSettings:
         """Write pending lines and stop watching sockets, because the server has ended."""
         self.flush()
         self.hang_ups.close()
-        self.readers.close()
+        self.write_deadlines.close()
         if self.mounts is not None:
             self.mounts.close()

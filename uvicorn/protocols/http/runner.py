@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.overload.admission import PARKED, REFUSED, RETURNING, WAITING
-from uvicorn.overload.gate import Gate, Slot
+from uvicorn.overload.gate import Gate, RequestTicket
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE, PRESENT, UNREACHABLE, RequestResponseCycle
 from uvicorn.protocols.http.h1.deadline import NOTHING
 from uvicorn.protocols.http.h1.parts import ConnectionParts
@@ -121,16 +121,16 @@ class Runner:
         gate = settings.gate
         if gate is None or app is settings.unavailable_app:
             return False
-        place = gate.enter(cycle.scope, may_wait=cycle.peer is PRESENT)
-        if place is None:
+        ticket = gate.enter(cycle.scope, may_wait=cycle.peer is PRESENT)
+        if ticket is None:
             return False
-        held = _Held(self, cycle, app, gate, place)
-        if place.state is WAITING:
-            cycle.held = place.held = held
-        elif place.state is REFUSED:
-            held.refuse()
+        request = _GatedRequest(self, cycle, app, gate, ticket)
+        if ticket.state is WAITING:
+            cycle.waiting = ticket.holder = request
+        elif ticket.state is REFUSED:
+            request.refuse()
         else:
-            held.start(app)
+            request.start(app)
         return True
 
     def start(
@@ -155,7 +155,7 @@ class Runner:
         return self._input.end is not HERE and not self._stream.flow.congested
 
 
-class _Held:
+class _GatedRequest:
     """A request that is admitted, or waits to be.
 
     Attributes:
@@ -164,36 +164,36 @@ class _Held:
         senders: calls of `send()` that wait for the client, or for a place after that.
     """
 
-    __slots__ = ("cycle", "app", "senders", "_runner", "_gate", "_place")
+    __slots__ = ("cycle", "app", "senders", "_runner", "_gate", "_ticket")
 
     def __init__(
-        self, runner: Runner, cycle: RequestResponseCycle, app: ASGI3Application, gate: Gate, place: Slot
+        self, runner: Runner, cycle: RequestResponseCycle, app: ASGI3Application, gate: Gate, ticket: RequestTicket
     ) -> None:
         self.cycle = cycle
         self.app = app
         self.senders = 0
         self._runner = runner
         self._gate = gate
-        self._place = place
+        self._ticket = ticket
 
     def admit(self, eagerly: bool) -> None:
         """Start its application; `eagerly`: its first step may happen now."""
-        self.cycle.held = None
+        self.cycle.waiting = None
         self.start(self.app, eagerly)
 
     def start(self, app: ASGI3Application, eagerly: bool = False) -> None:
         """Start the application; when it has ended, the place is free."""
-        self.cycle.stay = self
+        self.cycle.gated = self
         self._runner.start(self.cycle, self._run(app), eagerly).add_done_callback(self.release)
 
     async def _run(self, app: ASGI3Application) -> None:
         await self.cycle.run_asgi(app)
-        self._gate.hand_on(self._place)
+        self._gate.hand_on(self._ticket)
 
     def refuse(self) -> None:
         """Answer it 503, if it still can be answered."""
         cycle, gate = self.cycle, self._gate
-        cycle.held = None
+        cycle.waiting = None
         if cycle.peer is UNREACHABLE or cycle.state is not IDLE:
             return
         if self._runner.answers_at_once():
@@ -213,30 +213,30 @@ class _Held:
 
     def leave(self) -> None:
         """The client is gone, or looks like it."""
-        self._gate.leave(self._place)
+        self._gate.leave(self._ticket)
 
-    # While its application waits for the client: `cycle.Stay`.
+    # While its application waits for the client: `cycle.Gated`.
 
     @property
     def is_parked(self) -> bool:
         """It has no place."""
-        state = self._place.state
+        state = self._ticket.state
         return state is PARKED or state is RETURNING
 
     def park(self, for_body: bool) -> None:
         """The application waits for the client: `for_body`, or to send."""
-        self._gate.park(self._place, self, for_body)
+        self._gate.park(self._ticket, self, for_body)
 
     def resume(self) -> asyncio.Future[None] | None:
         """The client has sent or read data. Returns a future if no place is free; call again when that is done."""
-        return self._gate.resume(self._place)
+        return self._gate.resume(self._ticket)
 
     def force(self, is_seen: bool = False) -> None:
         """The application runs, whether or not there is a place for it; `is_seen`: though it waits, as it seemed."""
-        self._gate.force(self._place, is_seen)
+        self._gate.force(self._ticket, is_seen)
 
     def release(self, task: asyncio.Task[None]) -> None:
         """The application's call is over, or was cancelled before it began."""
-        self._gate.release(self._place)
+        self._gate.release(self._ticket)
         if task.cancelled() and self.cycle.state is IDLE and self.cycle.peer is not UNREACHABLE:
             self.cycle.stream.abort()

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
-from uvicorn.protocols.websockets.outline import SessionState
+from uvicorn.protocols.websockets.session_states import SessionState
 from uvicorn.rules.websocket_limits import CLOSE_TIMEOUT
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Protocol, cast
 
 from uvicorn.protocols.websockets.frames import Close, FrameError, encode_close
 from uvicorn.protocols.websockets.incoming import Incoming
-from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.output import Output
+from uvicorn.protocols.websockets.session_states import SessionState
 from uvicorn.rules.websocket_limits import CLOSE_TIMEOUT
 
 _ACCEPTED = SessionState.ACCEPTED

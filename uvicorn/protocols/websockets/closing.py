@@ -8,7 +8,7 @@ from functools import partial
 from uvicorn.rules import websocket_limits
 from uvicorn.rules.grace import GraceTimer, has_pending_io
 from uvicorn.rules.limits import READ_BYTES_PER_SECOND
-from uvicorn.serving.readers import unsent
+from uvicorn.serving.write_deadlines import unsent
 
 
 class Closer:

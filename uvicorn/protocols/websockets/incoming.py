@@ -9,9 +9,9 @@ from uvicorn._types import ASGIReceiveEvent
 from uvicorn.metrics.page import MESSAGES_RECEIVED
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.websockets.frames import Close, FrameError, FrameSplitter, WholeFrameSplitter
-from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.output import Output
 from uvicorn.protocols.websockets.peer_end import PeerEnd
+from uvicorn.protocols.websockets.session_states import SessionState
 
 
 class Reader(Protocol):

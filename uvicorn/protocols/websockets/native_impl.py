@@ -9,7 +9,7 @@ import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.native_cores import cores_and_state
-from uvicorn.protocols.websockets.outline import CALLED_IN_PYTHON, FRAME_METHODS, LEGACY, SessionState
+from uvicorn.protocols.websockets.session_states import CALLED_IN_PYTHON, FRAME_METHODS, LEGACY, SessionState
 from uvicorn.serving.state import ServerState
 
 

@@ -8,8 +8,8 @@ from uvicorn.metrics.page import BYTES_SENT
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.websockets.closing import Closer
 from uvicorn.protocols.websockets.session_log import SessionLog
-from uvicorn.serving.readers import Readers
 from uvicorn.serving.state import ServerState
+from uvicorn.serving.write_deadlines import WriteDeadlines
 
 
 class Output:
@@ -19,7 +19,7 @@ class Output:
         loop: the event loop.
         transport: of the connection.
         state: of the server.
-        readers: those who wait for clients that do not read.
+        write_deadlines: those who wait for clients that do not read.
         log: of the connection.
 
     Attributes:
@@ -29,14 +29,14 @@ class Output:
         closer: of the transport.
     """
 
-    __slots__ = ("transport", "log", "metrics", "flow", "closer", "_readers", "_pong")
+    __slots__ = ("transport", "log", "metrics", "flow", "closer", "_write_deadlines", "_pong")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         transport: asyncio.Transport,
         state: ServerState,
-        readers: Readers,
+        write_deadlines: WriteDeadlines,
         log: SessionLog,
     ) -> None:
         self.transport = transport
@@ -44,7 +44,7 @@ class Output:
         self.metrics = state.metrics
         self.flow = FlowControl(transport, state.context)
         self.closer = Closer(loop, transport)
-        self._readers = readers
+        self._write_deadlines = write_deadlines
         self._pong = b""  # the answer to the latest ping, while the peer does not read
 
     def send(self, data: bytes) -> None:
@@ -73,16 +73,16 @@ class Output:
         else:
             self.write(pong)
 
-    # A client that does not read: `readers.Writer`.
+    # A client that does not read: `write_deadlines.Writer`.
 
     def pause(self) -> None:
         """The transport's buffer is above its high-water mark."""
         self.flow.pause_writing()
-        self._readers.wait(self)
+        self._write_deadlines.wait(self)
 
     def resume(self) -> None:
         """The transport's buffer is low again."""
-        self._readers.forget(self)
+        self._write_deadlines.forget(self)
         self.flow.resume_writing()
         if self._pong:
             pong, self._pong = self._pong, b""
@@ -95,6 +95,6 @@ class Output:
 
     def end(self) -> None:
         """Send nothing more except frames that the close needs; waiting writers are notified."""
-        self._readers.forget(self)
+        self._write_deadlines.forget(self)
         self._pong = b""
         self.flow.resume_writing()

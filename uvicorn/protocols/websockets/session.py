@@ -32,9 +32,17 @@ from uvicorn._types import (
     ProtocolConfig,
     WebSocketScope,
 )
-from uvicorn.metrics.page import ACCEPTED, BYTES_RECEIVED, GONE, MESSAGES_SENT, OPENED, SESSIONS_GONE, UPGRADED
+from uvicorn.metrics.page import (
+    ACCEPTED,
+    BYTES_RECEIVED,
+    CONNECTIONS_CLOSED,
+    CONNECTIONS_OPENED,
+    MESSAGES_SENT,
+    SESSIONS_CLOSED,
+    UPGRADED,
+)
 from uvicorn.overload.admission import REFUSED
-from uvicorn.overload.gate import Slot
+from uvicorn.overload.gate import RequestTicket
 from uvicorn.protocols.http.hooks import original, overrides
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.wire.head import HeadLimits, RequestRefused
@@ -69,15 +77,15 @@ from uvicorn.protocols.websockets.handshake import (
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.incoming import Incoming, OverriddenIncoming
 from uvicorn.protocols.websockets.keepalive import KeepAlive
-from uvicorn.protocols.websockets.outline import SessionState
 from uvicorn.protocols.websockets.output import Output
 from uvicorn.protocols.websockets.peer_end import PeerEnd
 from uvicorn.protocols.websockets.session_log import SessionLog
+from uvicorn.protocols.websockets.session_states import SessionState
 from uvicorn.rules import texts
 from uvicorn.rules.grace import has_pending_io
 from uvicorn.rules.websocket_limits import CLOSE_TIMEOUT
-from uvicorn.serving.readers import unsent
 from uvicorn.serving.state import ServerState
+from uvicorn.serving.write_deadlines import unsent
 
 # Read for every message.
 _ACCEPTED = SessionState.ACCEPTED
@@ -113,7 +121,7 @@ class WebSocketSession(Attributes):
         "_head",
         "_log",
         "_task",
-        "_place",
+        "_ticket",
         "_output",
         "_incoming",
         "_answer",
@@ -151,7 +159,7 @@ class WebSocketSession(Attributes):
         self._head = HandshakeReader(limits)
         self._log = SessionLog(logging.getLogger("uvicorn.error"), self._head)
         self._task: asyncio.Task[None] | None = None
-        self._place: Slot | None = None  # among the requests that are active, until it is accepted
+        self._ticket: RequestTicket | None = None  # among the requests that are active, until it is accepted
 
     # The hooks of a subclass, for its library.
 
@@ -213,21 +221,21 @@ class WebSocketSession(Attributes):
         """The HTTP protocol hands over its connection."""
         self.transport = cast(asyncio.Transport, transport)
         state, config = self.server_state, self.config
-        readers = state.readers(self.loop, config.timeout_write)
-        self._output = output = Output(self.loop, self.transport, state, readers, self._log)
+        write_deadlines = state.write_deadlines(self.loop, config.timeout_write)
+        self._output = output = Output(self.loop, self.transport, state, write_deadlines, self._log)
         self.flow = output.flow
         kind = OverriddenIncoming if self._is_overridden() else Incoming
         self._incoming = incoming = kind(config.ws_max_size, PeerEnd(self.loop, self.inbox), output)
         self._answer = Answer(self._head, state, output)
         self._closing = CloseHandshake(self, incoming, output)
         state.connections.add(self)
-        self._count(OPENED, UPGRADED)
+        self._count(CONNECTIONS_OPENED, UPGRADED)
         self._log.connected(self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, for whatever reason."""
         self.server_state.connections.discard(self)
-        self._count(GONE, SESSIONS_GONE)
+        self._count(CONNECTIONS_CLOSED, SESSIONS_CLOSED)
         self._log.trace("%sWebSocket connection lost")
         self._incoming.peer_end.take_effect()
         self._closing.lose()
@@ -349,8 +357,8 @@ class WebSocketSession(Attributes):
         state = self.server_state
         gate = state.gate_for(config, self.loop)
         if gate is not None:
-            self._place = gate.enter(self.scope, may_wait=False)
-            if self._place is not None and self._place.state is REFUSED:
+            self._ticket = gate.enter(self.scope, may_wait=False)
+            if self._ticket is not None and self._ticket.state is REFUSED:
                 self._refuse(503, "Service Unavailable", gate.hints)
                 return
         self.inbox.queue.append({"type": "websocket.connect"})
@@ -358,7 +366,7 @@ class WebSocketSession(Attributes):
         self._task = task = start_task(self.loop, self.run_asgi(), context)
         state.tasks.add(task)
         task.add_done_callback(self.on_task_complete)
-        if self._place is not None:
+        if self._ticket is not None:
             task.add_done_callback(self._give_place_back)
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
@@ -368,8 +376,8 @@ class WebSocketSession(Attributes):
     def _give_place_back(self, task: asyncio.Task[None] | None = None) -> None:
         """The handshake is over. How long it took says nothing about requests."""
         gate = self.server_state.gate
-        if self._place is not None and gate is not None:
-            gate.release(self._place, is_measured=False)
+        if self._ticket is not None and gate is not None:
+            gate.release(self._ticket, is_measured=False)
 
     def _accept(self, message: Any) -> None:
         """Open the connection as the application asks, and read the data that has arrived meanwhile."""

@@ -6,7 +6,7 @@ It is the sans-I/O one under another name; choosing it makes the configuration w
 from __future__ import annotations
 
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
-from uvicorn.protocols.websockets.outline import FRAME_METHODS, LEGACY
+from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 

@@ -7,7 +7,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::gate::Slot;
+use super::gate::Ticket;
 use super::host::Host;
 use super::message;
 use crate::base::error;
@@ -140,7 +140,7 @@ pub(crate) trait Conversation {
     fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()>;
     /// Its call is over, in one of these ways or because it was thrown away. Returns what it had of the gate, if that
     /// can be handed on to another in the last step of the call.
-    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Slot>>>;
+    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Ticket>>>;
     /// Abort everything after a panic, without inspecting the state.
     fn abandon(&self, py: Python<'_>) -> PyResult<()>;
 

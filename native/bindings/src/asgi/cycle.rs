@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::conversation::{Conversation, Facts, Progress, REQUEST, guard};
-use super::gate::Slot;
+use super::gate::Ticket;
 use super::host::Host;
 use crate::base::coroutine::{reused, thrown};
 use crate::base::ffi::call::{Turn, in_context, is_coroutine, step};
@@ -42,7 +42,7 @@ pub(super) struct Start {
 }
 
 /// The result of a step that was taken ahead of the task, which collects it in the same call.
-enum Held {
+enum Step {
     /// The application waits for this.
     Yielded(Py<PyAny>),
     Ended,
@@ -52,7 +52,7 @@ enum Held {
 /// How far the application's call has come.
 #[derive(Default)]
 struct Run {
-    held: RefCell<Option<Held>>,
+    kept: RefCell<Option<Step>>,
     /// The application, until it is called.
     start: RefCell<Option<Start>>,
     /// Its result, until that ends.
@@ -139,10 +139,10 @@ impl RequestResponseCycle {
 
     /// The application's call is over. What it had of the gate can be handed on, or dropped.
     #[inline]
-    fn end(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>) -> PyResult<Option<Rc<Slot>>> {
-        let place = conversation.end(py)?;
+    fn end(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>) -> PyResult<Option<Rc<Ticket>>> {
+        let ticket = conversation.end(py)?;
         self.forget_task(py)?;
-        Ok(place)
+        Ok(ticket)
     }
 
     /// Go on with `turn`; after a panic the call is over.
@@ -160,12 +160,12 @@ impl RequestResponseCycle {
     }
 
     pub(crate) fn turn(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>) -> PyResult<Option<Py<PyAny>>> {
-        let held = self.run.held.take();
-        match held {
+        let kept = self.run.kept.take();
+        match kept {
             None => {}
-            Some(Held::Yielded(future)) => return Ok(Some(future)),
-            Some(Held::Ended) => return Ok(None),
-            Some(Held::Raised(error)) => return Err(*error),
+            Some(Step::Yielded(future)) => return Ok(Some(future)),
+            Some(Step::Ended) => return Ok(None),
+            Some(Step::Raised(error)) => return Err(*error),
         }
         let start = self.run.start.borrow_mut().take();
         let outcome = if let Some(start) = start {
@@ -204,10 +204,10 @@ impl RequestResponseCycle {
             Ok(result) => conversation.returned(py, &result),
             Err(error) => conversation.raised(py, &error),
         };
-        let place = self.end(py, conversation)?;
-        match place.filter(|_| returned) {
+        let ticket = self.end(py, conversation)?;
+        match ticket.filter(|_| returned) {
             None => ended.map(|()| None),
-            Some(place) => ended.and(place.hand_on(py)).map(|()| None),
+            Some(ticket) => ended.and(ticket.hand_on(py)).map(|()| None),
         }
     }
 
@@ -229,9 +229,9 @@ impl RequestResponseCycle {
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        let held = self.run.held.take();
-        if let Some(held) = held {
-            return self.cancelled_in_step(py, held, thrown(kind, value, traceback)?);
+        let kept = self.run.kept.take();
+        if let Some(kept) = kept {
+            return self.cancelled_in_step(py, kept, thrown(kind, value, traceback)?);
         }
         let coroutine = self.run.coroutine.borrow().as_ref().map(|coroutine| coroutine.clone_ref(py));
         let Some(coroutine) = coroutine else {
@@ -263,12 +263,12 @@ impl RequestResponseCycle {
     /// The task was cancelled in the step that has just been taken without it: what it does then at the end of a step,
     /// it has to do now.
     #[cold]
-    fn cancelled_in_step(&self, py: Python<'_>, held: Held, error: PyErr) -> PyResult<Option<Py<PyAny>>> {
-        let future = match held {
-            Held::Yielded(future) => future,
+    fn cancelled_in_step(&self, py: Python<'_>, kept: Step, error: PyErr) -> PyResult<Option<Py<PyAny>>> {
+        let future = match kept {
+            Step::Yielded(future) => future,
             // It ends as cancelled.
-            Held::Ended => return Err(error),
-            Held::Raised(raised) => return Err(*raised),
+            Step::Ended => return Err(error),
+            Step::Raised(raised) => return Err(*raised),
         };
         let task = self.run.task.borrow().as_ref().map(|task| task.clone_ref(py));
         let Some(task) = task else { return Ok(Some(future)) };
@@ -338,18 +338,18 @@ impl RequestResponseCycle {
         let is_cancel_asked = waiter.get().end_step()?;
         host.leave_task.bind(py).call1((&host.event_loop, &task))?;
         let Ok(outcome) = stepped else { return Ok(false) };
-        let held = match outcome {
+        let kept = match outcome {
             Ok(Some(future)) if future.is(waiter) => {
                 if is_cancel_asked && task.getattr("_must_cancel")?.is_truthy()? {
                     Waiter::cancel(waiter, task.getattr("_cancel_message")?.extract()?)?;
                 }
                 return Waiter::tell(waiter).map(|()| true);
             }
-            Ok(Some(future)) => Held::Yielded(future),
-            Ok(None) => Held::Ended,
-            Err(error) => Held::Raised(Box::new(error)),
+            Ok(Some(future)) => Step::Yielded(future),
+            Ok(None) => Step::Ended,
+            Err(error) => Step::Raised(Box::new(error)),
         };
-        self.run.held.replace(Some(held));
+        self.run.kept.replace(Some(kept));
         Ok(false)
     }
 }
@@ -444,8 +444,8 @@ impl RequestResponseCycle {
     /// End the application's call without an answer, as the interpreter does when a task is thrown away.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let run = self.run.here()?;
-        let (start, held) = (run.start.take(), run.held.take());
-        drop(held);
+        let (start, kept) = (run.start.take(), run.kept.take());
+        drop(kept);
         let coroutine = run.coroutine.borrow_mut().take();
         let closed = match (start, coroutine) {
             (None, None) => return Ok(()),
@@ -522,8 +522,8 @@ impl RequestResponseCycle {
                 visit.call(&*object)?;
             }
         }
-        if let Ok(held) = run.held.try_borrow()
-            && let Some(Held::Yielded(future)) = &*held
+        if let Ok(kept) = run.kept.try_borrow()
+            && let Some(Step::Yielded(future)) = &*kept
         {
             visit.call(future)?;
         }
@@ -535,7 +535,7 @@ impl RequestResponseCycle {
     fn __clear__(&self) {
         let (Some(conversation), Some(run)) = (self.conversation.if_here(), self.run.if_here()) else { return };
         drop(run.start.take());
-        drop(run.held.take());
+        drop(run.kept.take());
         for object in [&run.coroutine, &run.task] {
             let object = object.borrow_mut().take();
             drop(object);

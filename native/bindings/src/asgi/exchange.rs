@@ -18,7 +18,7 @@ use wire::method::Method;
 use super::access::entry::{Entry, Head};
 use super::access::lines::About;
 use super::conversation::{Conversation, Function, guard};
-use super::gate::{self, Gate, Slot};
+use super::gate::{self, Gate, Ticket};
 use super::host::Host;
 use super::identity::OwnField;
 use super::loan::Loan;
@@ -90,7 +90,7 @@ pub(super) enum Client {
 #[derive(Default)]
 pub(super) struct Seat {
     /// Until the application's call is over.
-    place: Cell<Option<Rc<Slot>>>,
+    ticket: Cell<Option<Rc<Ticket>>>,
     /// The place was given back for as long as the application waits for the client.
     pub(super) parked: Cell<bool>,
 }
@@ -225,8 +225,8 @@ impl Exchange {
         if self.client.get() == Client::Here {
             self.client.set(Client::Gone);
         }
-        if let Some(place) = self.place() {
-            place.leave(py)?;
+        if let Some(ticket) = self.ticket() {
+            ticket.leave(py)?;
         }
         if !reachable {
             self.client.set(Client::Unreachable);
@@ -256,22 +256,22 @@ impl Exchange {
     // Admission.
 
     /// It has this place, until the application's call is over.
-    pub(super) fn take_place(&self, place: Slot) {
-        self.seat.place.set(Some(Rc::new(place)));
+    pub(super) fn take_ticket(&self, ticket: Ticket) {
+        self.seat.ticket.set(Some(Rc::new(ticket)));
     }
 
     /// Its place.
     #[inline]
-    pub(super) fn place(&self) -> Option<Rc<Slot>> {
-        let place = self.seat.place.take();
-        self.seat.place.set(place.clone());
-        place
+    pub(super) fn ticket(&self) -> Option<Rc<Ticket>> {
+        let ticket = self.seat.ticket.take();
+        self.seat.ticket.set(ticket.clone());
+        ticket
     }
 
     /// The application's call is over; returns the place that it had.
     #[inline]
-    pub(super) fn leave_place(&self) -> Option<Rc<Slot>> {
-        self.seat.place.take()
+    pub(super) fn leave_ticket(&self) -> Option<Rc<Ticket>> {
+        self.seat.ticket.take()
     }
 
     /// Answer a request for which there is no room.

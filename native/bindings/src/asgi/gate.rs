@@ -29,8 +29,8 @@ pub(crate) struct Gate {
 pub(crate) enum Decision {
     /// It is not counted.
     Uncounted,
-    Admitted(Slot),
-    Waits(Slot),
+    Admitted(Ticket),
+    Waits(Ticket),
     Refused,
 }
 
@@ -68,68 +68,68 @@ impl Gate {
         if state.is(&self.refused) {
             return Ok(Decision::Refused);
         }
-        let place = Slot { gate: self.object.clone_ref(py), ticket: ticket.unbind() };
-        Ok(if state.is(&self.waiting) { Decision::Waits(place) } else { Decision::Admitted(place) })
+        let ticket = Ticket { gate: self.object.clone_ref(py), object: ticket.unbind() };
+        Ok(if state.is(&self.waiting) { Decision::Waits(ticket) } else { Decision::Admitted(ticket) })
     }
 }
 
 /// Of one request, among those that are active or wait. It is given back when this is dropped, in whatever way that
 /// happens.
-pub(crate) struct Slot {
+pub(crate) struct Ticket {
     gate: Py<PyAny>,
-    ticket: Py<PyAny>,
+    object: Py<PyAny>,
 }
 
-impl Slot {
+impl Ticket {
     /// The client is gone, or looks like it.
     pub(super) fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        self.gate.bind(py).call_method1(intern!(py, "leave"), (&self.ticket,)).map(drop)
+        self.gate.bind(py).call_method1(intern!(py, "leave"), (&self.object,)).map(drop)
     }
 
-    /// Have `held` told when it is its turn, or will not be.
-    pub(super) fn hold(&self, held: &Bound<'_, Held>) -> PyResult<()> {
-        self.ticket.bind(held.py()).setattr(intern!(held.py(), "held"), held)
+    /// Have `holder` told when it is its turn, or will not be.
+    pub(super) fn hold(&self, holder: &Bound<'_, TicketHolder>) -> PyResult<()> {
+        self.object.bind(holder.py()).setattr(intern!(holder.py(), "holder"), holder)
     }
 
-    /// Give it back while the application waits for the client, `for_body` or to send; whether that was done. `held` is
+    /// Give it back while the application waits for the client, `for_body` or to send; whether that was done. `holder` is
     /// told if the request is to end meanwhile.
-    pub(super) fn park(&self, held: &Bound<'_, Held>, for_body: bool) -> PyResult<bool> {
-        let py = held.py();
-        self.gate.bind(py).call_method1(intern!(py, "park"), (&self.ticket, held, for_body))?.extract()
+    pub(super) fn park(&self, holder: &Bound<'_, TicketHolder>, for_body: bool) -> PyResult<bool> {
+        let py = holder.py();
+        self.gate.bind(py).call_method1(intern!(py, "park"), (&self.object, holder, for_body))?.extract()
     }
 
     /// Take the place again, now that the client has sent or read data. Returns the object to await if none is free,
     /// before this is called again.
     pub(super) fn resume<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let future = self.gate.bind(py).call_method1(intern!(py, "resume"), (&self.ticket,))?;
+        let future = self.gate.bind(py).call_method1(intern!(py, "resume"), (&self.object,))?;
         Ok(Some(future).filter(|future| !future.is_none()))
     }
 
     /// Have it again, free or not; `is_seen`: the application works, though it seemed to wait.
     pub(super) fn force(&self, py: Python<'_>, is_seen: bool) -> PyResult<()> {
-        self.gate.bind(py).call_method1(intern!(py, "force"), (&self.ticket, is_seen)).map(drop)
+        self.gate.bind(py).call_method1(intern!(py, "force"), (&self.object, is_seen)).map(drop)
     }
 
     /// Give it back in the last step of the application's call, inside which the next one may begin.
     #[cold]
     #[inline(never)]
     pub(super) fn hand_on(&self, py: Python<'_>) -> PyResult<()> {
-        self.gate.bind(py).call_method1(intern!(py, "hand_on"), (&self.ticket,)).map(drop)
+        self.gate.bind(py).call_method1(intern!(py, "hand_on"), (&self.object,)).map(drop)
     }
 
     /// Give it back without counting how long it was held, which is not representative.
     pub(crate) fn give_back_unmeasured(self, py: Python<'_>) -> PyResult<()> {
-        self.gate.bind(py).call_method1(intern!(py, "release"), (&self.ticket, false)).map(drop)
+        self.gate.bind(py).call_method1(intern!(py, "release"), (&self.object, false)).map(drop)
     }
 }
 
-impl Drop for Slot {
+impl Drop for Ticket {
     // Few servers have a limit: keep this off the path of requests without a place.
     #[cold]
     #[inline(never)]
     fn drop(&mut self) {
         Python::attach(|py| {
-            let released = self.gate.bind(py).call_method1(intern!(py, "release"), (&self.ticket,));
+            let released = self.gate.bind(py).call_method1(intern!(py, "release"), (&self.object,));
             if let Err(error) = released {
                 error.write_unraisable(py, Some(self.gate.bind(py)));
             }
@@ -149,18 +149,18 @@ pub(super) trait Waiting {
 
 /// The same, as Python tells it.
 #[pyclass(module = "uvicorn._native", frozen)]
-pub(super) struct Held {
+pub(super) struct TicketHolder {
     waiting: ThreadBound<Box<dyn Waiting>>,
 }
 
-impl Held {
+impl TicketHolder {
     pub(super) fn new(waiting: impl Waiting + 'static) -> Self {
         Self { waiting: ThreadBound::new(Box::new(waiting)) }
     }
 }
 
 #[pymethods]
-impl Held {
+impl TicketHolder {
     /// Start its application; `eagerly`: its first step may happen now.
     fn admit(&self, py: Python<'_>, eagerly: bool) -> PyResult<()> {
         self.waiting.here()?.admit(py, eagerly)

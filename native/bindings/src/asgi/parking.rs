@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::conversation::Function;
 use super::exchange::{Exchange, State};
-use super::gate::{self, Held, Waiting};
+use super::gate::{self, TicketHolder, Waiting};
 
 /// The response body for a client whose request has waited too long for its place.
 const TEXT: &str = "Service Unavailable";
@@ -17,18 +17,18 @@ impl Exchange {
         if self.seat.parked.get() {
             return Ok(());
         }
-        let Some(place) = self.place() else { return Ok(()) };
-        let held = Bound::new(py, Held::new(Parked(self.clone())))?;
+        let Some(ticket) = self.ticket() else { return Ok(()) };
+        let holder = Bound::new(py, TicketHolder::new(Parked(self.clone())))?;
         // A `receive()` beside a call that waits to send waits for the client in any case.
         let for_body = function == Function::Receive && self.stream.room().writers.is_empty();
-        self.seat.parked.set(place.park(&held, for_body)?);
+        self.seat.parked.set(ticket.park(&holder, for_body)?);
         Ok(())
     }
 
     /// The client has sent or read data. Returns the object to await until there is a place to go on.
     pub(super) fn await_place<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(place) = self.place().filter(|_| self.seat.parked.get()) else { return Ok(None) };
-        let future = place.resume(py)?;
+        let Some(ticket) = self.ticket().filter(|_| self.seat.parked.get()) else { return Ok(None) };
+        let future = ticket.resume(py)?;
         self.seat.parked.set(future.is_some());
         Ok(future)
     }
@@ -36,8 +36,8 @@ impl Exchange {
     /// The application goes on, whether or not there is a place; `is_seen`: though it seemed to wait.
     #[cold]
     pub(super) fn unpark(&self, py: Python<'_>, is_seen: bool) -> PyResult<()> {
-        match self.place() {
-            Some(place) if self.seat.parked.replace(false) => place.force(py, is_seen),
+        match self.ticket() {
+            Some(ticket) if self.seat.parked.replace(false) => ticket.force(py, is_seen),
             _ => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use wire::texts;
 
 use super::conversation::{Conversation, Facts, Function, Progress, Received, Sent};
 use super::exchange::{Body, Client, Exchange, State};
-use super::gate::Slot;
+use super::gate::Ticket;
 use super::host::Host;
 use super::send::send;
 use crate::base::line::{Line, WOKEN_TOGETHER};
@@ -163,14 +163,14 @@ impl Conversation for Exchange {
 
     /// Abort an incomplete response, since the application cannot complete it any more.
     #[inline]
-    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Slot>>> {
-        let place = self.leave_place();
+    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Ticket>>> {
+        let ticket = self.leave_ticket();
         if self.state.get() != State::Complete {
             // A program that still holds `receive` has come too late for the request, too.
             self.body.given.set(true);
             self.break_off(py)?;
         }
-        Ok(place)
+        Ok(ticket)
     }
 
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {

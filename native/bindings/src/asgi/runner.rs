@@ -10,7 +10,7 @@ use super::awaitable::Callable;
 use super::conversation::{Conversation, Function};
 use super::cycle::{self, RequestResponseCycle};
 use super::exchange::{Client, Exchange, Inflow, State};
-use super::gate::{Decision, Gate, Held, Waiting};
+use super::gate::{Decision, Gate, TicketHolder, Waiting};
 use super::host::Host;
 use super::mounts::Mounts;
 use super::peer::Peer;
@@ -258,14 +258,14 @@ impl Runner {
         match gate.enter(exchange.scope.bind(py), exchange.client.get() == Client::Here)? {
             Decision::Uncounted => self.start(py, exchange, app, start),
             Decision::Refused => self.refuse(py, &exchange, later),
-            Decision::Admitted(place) => {
-                exchange.take_place(place);
+            Decision::Admitted(ticket) => {
+                exchange.take_ticket(ticket);
                 self.start(py, exchange, app, later)
             }
-            Decision::Waits(place) => {
+            Decision::Waits(ticket) => {
                 let waiting = Later { runner: self.clone(), exchange: exchange.clone(), app, start };
-                place.hold(&Bound::new(py, Held::new(waiting))?)?;
-                exchange.take_place(place);
+                ticket.hold(&Bound::new(py, TicketHolder::new(waiting))?)?;
+                exchange.take_ticket(ticket);
                 Ok(())
             }
         }

@@ -61,14 +61,14 @@ impl Metrics {
     /// The connection that is served next has waited so long.
     #[inline]
     pub(crate) fn note_wait(&self, time: Duration) {
-        self.words.set(places::WAITED, nanoseconds(time));
+        self.words.set(places::READ_DELAY, nanoseconds(time));
     }
 
     /// A request begins, and its application is called at once.
     #[inline]
     pub(crate) fn begin(&self, method: Method) -> Course {
         self.words.add(places::BEGUN, 1);
-        self.observe(places::QUEUE_WAIT, self.words.get(places::WAITED));
+        self.observe(places::QUEUE_WAIT, self.words.get(places::READ_DELAY));
         Course { since: Instant::now(), method, status: 0 }
     }
 

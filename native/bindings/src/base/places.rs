@@ -26,13 +26,13 @@ pub(crate) const BEGUN: usize = 108;
 /// Requests that have ended.
 pub(crate) const ENDED: usize = 109;
 /// Protocols that were put on connections.
-pub(crate) const OPENED: usize = 110;
+pub(crate) const CONNECTIONS_OPENED: usize = 110;
 /// Those of them that are gone.
-pub(crate) const GONE: usize = 111;
+pub(crate) const CONNECTIONS_CLOSED: usize = 111;
 /// Connections that went over to WebSocket, which is a second protocol on them.
 pub(crate) const UPGRADED: usize = 112;
 /// Those of them that are gone.
-pub(crate) const SESSIONS_GONE: usize = 113;
+pub(crate) const SESSIONS_CLOSED: usize = 113;
 /// WebSockets that applications have accepted.
 pub(crate) const ACCEPTED: usize = 114;
 /// Messages that WebSockets have received.
@@ -44,15 +44,15 @@ pub(crate) const BYTES_RECEIVED: usize = 117;
 /// Bytes that were given to the network, before encryption.
 pub(crate) const BYTES_SENT: usize = 118;
 /// Requests that have begun while others of their connection were being answered.
-pub(crate) const BESIDE: usize = 119;
+pub(crate) const CONCURRENT: usize = 119;
 /// Requests that have ended while others of their connection went on.
-pub(crate) const BESIDE_ENDED: usize = 120;
+pub(crate) const CONCURRENT_ENDED: usize = 120;
 /// Connections that were refused, because their address had too many.
 pub(crate) const REFUSED: usize = 121;
 /// Connections that were refused, because their PROXY header was missing or malformed.
-pub(crate) const UNINTRODUCED: usize = 122;
+pub(crate) const NO_PROXY_HEADER: usize = 122;
 /// Nanoseconds that the connection being served has waited: a note of the native core to itself.
-pub(crate) const WAITED: usize = 123;
+pub(crate) const READ_DELAY: usize = 123;
 /// When each certificate in use expires, in seconds since the epoch: no sum; 0 is unknown.
 pub(crate) const CERTIFICATES: usize = 124;
 /// Requests that `limit_active_requests` has admitted.
@@ -74,9 +74,9 @@ pub(crate) const PARKED: usize = 167;
 /// Those of them that no longer wait, neither for their clients nor for a place.
 pub(crate) const UNPARKED: usize = 168;
 /// Bytes by which the data held for clients has grown between samples.
-pub(crate) const HELD: usize = 169;
+pub(crate) const QUEUED_BYTES: usize = 169;
 /// Bytes by which it has shrunk between samples.
-pub(crate) const LET_GO: usize = 170;
+pub(crate) const TAKEN_BYTES: usize = 170;
 /// The number of places.
 pub(crate) const PLACES: usize = 171;
 /// Nanoseconds up to which each bucket of a histogram counts.

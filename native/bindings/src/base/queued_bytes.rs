@@ -10,9 +10,9 @@ static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// How many of them one queue holds.
 #[derive(Default)]
-pub(crate) struct Held(usize);
+pub(crate) struct QueuedBytes(usize);
 
-impl Held {
+impl QueuedBytes {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.0
@@ -35,7 +35,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for QueuedBytes {
     fn drop(&mut self) {
         self.clear();
     }

@@ -90,7 +90,7 @@ impl Sides {
 /// A connection between its [`Sides`].
 pub(crate) trait Carried: Sized {
     /// The counters that its end advances.
-    const GONE: &[usize] = &[places::GONE];
+    const ENDS: &[usize] = &[places::CONNECTIONS_CLOSED];
 
     fn hub(&self) -> &Hub;
     fn sides(&self) -> &Sides;
@@ -233,7 +233,7 @@ pub(crate) trait Carried: Sized {
         let protocol = self.sides().protocol.borrow_mut().take();
         match protocol {
             Some(protocol) => {
-                for place in Self::GONE {
+                for place in Self::ENDS {
                     self.home().count(*place);
                 }
                 self.hub().connections.discard(protocol.bind(py), &self.home().names)

@@ -96,11 +96,11 @@ impl Carrier for LoopTransport {
     }
 
     fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
-        self.ask(py, "uvicorn.serving.readers", "waiting")?.extract()
+        self.ask(py, "uvicorn.serving.write_deadlines", "waiting")?.extract()
     }
 
     fn unsent(&self, py: Python<'_>) -> PyResult<usize> {
-        self.ask(py, "uvicorn.serving.readers", "unsent")?.extract()
+        self.ask(py, "uvicorn.serving.write_deadlines", "unsent")?.extract()
     }
 
     fn keep_little(self: Rc<Self>, py: Python<'_>, most: i32) -> PyResult<()> {

@@ -6,8 +6,8 @@ use std::io::IoSlice;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
-use crate::base::held::Held;
 use crate::base::objects::slice;
+use crate::base::queued_bytes::QueuedBytes;
 
 /// Bytes of the application's that are not copied to wait.
 const LARGE: usize = 16 * 1024;
@@ -36,7 +36,7 @@ pub(crate) struct Output {
     sent: usize,
     length: usize,
     /// The memory of the pieces: a large one occupies all of it until its end.
-    held: Held,
+    held: QueuedBytes,
     /// Bytes that have left after they had waited, since the connection began.
     taken: usize,
     pub(crate) high: usize,
@@ -52,7 +52,7 @@ impl Default for Output {
             pieces: VecDeque::new(),
             sent: 0,
             length: 0,
-            held: Held::default(),
+            held: QueuedBytes::default(),
             taken: 0,
             high: 64 * 1024,
             low: 16 * 1024,

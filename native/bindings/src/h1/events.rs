@@ -33,7 +33,7 @@ impl Connection {
         let py = protocol.py();
         self.core.host.share(|| self.sides.carrier()?.turns());
         self.core.hub.connections.add(protocol, &self.core.names)?;
-        self.core.count(places::OPENED);
+        self.core.count(places::CONNECTIONS_OPENED);
         self.start.set(Start::of(&self.core, py)?);
         let Some(Ends { client, server, secure, ssl_object }) = self.ends(py)? else { return Ok(()) };
         let app_state = self.peer.borrow().app_state.clone_ref(py);

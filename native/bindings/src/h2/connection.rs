@@ -39,7 +39,7 @@ use crate::conn::handler::Handler;
 use crate::conn::reader::Reader;
 
 /// A stream that is not over on the wire, with its exchange.
-pub(super) struct Slot {
+pub(super) struct OpenStream {
     pub(super) stream: Rc<Stream>,
     /// None if the server answers itself.
     pub(super) exchange: Option<Rc<Exchange>>,
@@ -70,7 +70,7 @@ pub(super) struct Opening {
 pub(super) struct State {
     pub(super) wire: Wire<Py<PyTuple>>,
     /// By the places of their streams.
-    pub(super) slots: Vec<Option<Slot>>,
+    pub(super) slots: Vec<Option<OpenStream>>,
     pub(super) asked: VecDeque<Asked>,
     /// The beginning of an incomplete frame.
     pub(super) pending: Vec<u8>,
@@ -335,13 +335,13 @@ impl Connection {
 
 impl State {
     #[inline]
-    pub(super) fn slot(&self, id: StreamId) -> Option<&Slot> {
+    pub(super) fn slot(&self, id: StreamId) -> Option<&OpenStream> {
         self.slots.get(id.place())?.as_ref().filter(|slot| slot.stream.id == id)
     }
 
     /// Have a stream found by its place.
     #[inline]
-    pub(super) fn keep(&mut self, slot: Slot) {
+    pub(super) fn keep(&mut self, slot: OpenStream) {
         let place = slot.stream.id.place();
         if self.slots.len() <= place {
             self.slots.resize_with(place + 1, || None);
@@ -354,7 +354,7 @@ impl State {
     /// Whether a stream is over on the wire. Once its response is complete, the rest of its input is not awaited.
     pub(super) fn is_over(&mut self, id: StreamId) -> bool {
         if self.wire.is_live(id)
-            && let Some(Slot { stream, .. }) = self.slot(id)
+            && let Some(OpenStream { stream, .. }) = self.slot(id)
             && stream.channel.get().is_some_and(|channel| channel.said.get() == Said::All)
             && !stream.has_more()
         {
@@ -365,7 +365,7 @@ impl State {
 
     /// Remove and return the record of a stream that is over.
     #[inline]
-    pub(super) fn take(&mut self, id: StreamId) -> Option<Slot> {
+    pub(super) fn take(&mut self, id: StreamId) -> Option<OpenStream> {
         self.slots.get_mut(id.place())?.take_if(|slot| slot.stream.id == id)
     }
 }

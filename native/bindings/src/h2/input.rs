@@ -7,13 +7,13 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use wire::h2::{Event, Head, Progress, Scratch, StreamId};
 
-use super::connection::{Asked, Connection, Slot, State, Stream, Wanted};
+use super::connection::{Asked, Connection, OpenStream, State, Stream, Wanted};
 use super::headers::{HeadFields, is_forwarded};
 use super::states::{Awaits, Presence};
 use crate::asgi::scope::Request;
 use crate::base::ffi::thread_bound::ThreadBound;
-use crate::base::held;
 use crate::base::places;
+use crate::base::queued_bytes;
 use crate::conn::carried::Carried;
 
 /// Seconds until requests are looked at again that wait because of `limit_buffers`.
@@ -134,7 +134,7 @@ impl Connection {
                 Event::Refused { stream, error } => {
                     if self.stream(stream).is_none() {
                         let stream = Rc::new(Stream::new(self.clone(), stream));
-                        self.state.borrow_mut().keep(Slot { stream, exchange: None });
+                        self.state.borrow_mut().keep(OpenStream { stream, exchange: None });
                     }
                     self.refuse(py, stream, &error.into())?;
                 }
@@ -175,7 +175,7 @@ impl Connection {
         let look = runner.look(request.path, || is_forwarded(head));
         {
             let mut state = self.state.borrow_mut();
-            state.keep(Slot { stream: stream.clone(), exchange: Some(exchange.clone()) });
+            state.keep(OpenStream { stream: stream.clone(), exchange: Some(exchange.clone()) });
             state.asked.push_back(Asked { id, what: Wanted::Response { exchange, look } });
         }
         if end || head.expects_continue { Ok(()) } else { stream.restart_deadline(py) }
@@ -186,7 +186,7 @@ impl Connection {
         if let Some(metrics) = &self.core.metrics
             && self.in_flight.replace(self.in_flight.get() + 1) > 0
         {
-            metrics.add(places::BESIDE, 1);
+            metrics.add(places::CONCURRENT, 1);
         }
     }
 
@@ -196,7 +196,7 @@ impl Connection {
         if let Some(metrics) = &self.core.metrics
             && self.in_flight.get() > 0
         {
-            metrics.add(places::BESIDE_ENDED, 1);
+            metrics.add(places::CONCURRENT_ENDED, 1);
         }
     }
 
@@ -235,7 +235,7 @@ impl Connection {
         }
         let runner = &self.core.runner;
         for _ in 0..self.core.settings.max_eager_requests {
-            if held::is_over() && self.holds_some(py)? {
+            if queued_bytes::is_over() && self.holds_some(py)? {
                 return self.start_asked_later(py);
             }
             let Some(Asked { id, what }) = self.state.borrow_mut().asked.pop_front() else { return Ok(()) };

@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 use wire::error::AppError;
 use wire::h2::{Connection as Wire, ErrorCode, StreamId};
 
-use super::connection::{Connection, Slot, State, Stream};
+use super::connection::{Connection, OpenStream, State, Stream};
 use super::states::{Awaits, Ending};
 use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
@@ -133,7 +133,7 @@ impl Connection {
                 let state = &mut *self.state.borrow_mut();
                 if state.is_over(id) { state.take(id) } else { None }
             };
-            if let Some(Slot { stream, exchange }) = slot {
+            if let Some(OpenStream { stream, exchange }) = slot {
                 stream.leave_deadlines();
                 if stream.channel.get().is_some() {
                     stream.give_up(py)?;

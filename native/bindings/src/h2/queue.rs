@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::base::held::Held;
+use crate::base::queued_bytes::QueuedBytes;
 
 /// Pieces of a body, as they were given; mostly there is one.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub(super) struct Queue {
     /// Bytes of all.
     length: usize,
     /// The memory of the pieces: each occupies all of it until its end.
-    held: Held,
+    held: QueuedBytes,
 }
 
 impl Queue {

@@ -14,7 +14,7 @@ use wire::error::{AppError, Error, Refusal};
 use wire::h2::{ErrorCode, Head, StreamId};
 use wire::ws::Handshake;
 
-use super::connection::{Asked, Channel, Connection, Opening, Slot, State, Stream, Wanted};
+use super::connection::{Asked, Channel, Connection, OpenStream, Opening, State, Stream, Wanted};
 use super::headers::HeadFields;
 use super::states::{Ending, Input, Said};
 use crate::asgi::scope::Fields;
@@ -53,7 +53,7 @@ impl Connection {
         head: &Head,
     ) -> PyResult<()> {
         let stream = Rc::new(Stream::new(self.clone(), id));
-        self.state.borrow_mut().keep(Slot { stream: stream.clone(), exchange: None });
+        self.state.borrow_mut().keep(OpenStream { stream: stream.clone(), exchange: None });
         let is_websocket = head.protocol().is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
         let handshake = match Handshake::of_stream(head, self.core.deflate) {
             _ if !is_websocket || end => return self.refuse(py, id, &Error::new(Refusal::Connect).into()),

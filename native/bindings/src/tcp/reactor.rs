@@ -23,7 +23,7 @@ use super::address::Local;
 use super::registry::Registry;
 use super::share::Share;
 use super::socket::{Keeper, Socket};
-use super::states::Place;
+use super::states::QueueState;
 use super::sys::{self, Descriptor, Events, Poll};
 use super::tls::Tls;
 use super::transport::Transport;
@@ -279,7 +279,7 @@ impl Reactor {
         let standing = self.ready.borrow().len();
         for number in 1..=standing {
             let Some(socket) = self.ready.borrow_mut().pop_front() else { break };
-            socket.place.set(Place::Nowhere);
+            socket.queue_state.set(QueueState::Nowhere);
             if let Some(metrics) = self.metrics.get() {
                 let since = socket.queued_at.take().unwrap_or(now);
                 metrics.note_wait(now.saturating_duration_since(since));
@@ -514,10 +514,10 @@ impl Keeper for Reactor {
     }
 
     fn queue(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<()> {
-        if socket.place.get() != Place::Nowhere {
+        if socket.queue_state.get() != QueueState::Nowhere {
             return Ok(());
         }
-        socket.place.set(Place::Queued);
+        socket.queue_state.set(QueueState::Queued);
         if self.metrics.get().is_some() {
             socket.queued_at.set(Some(Instant::now()));
         }
@@ -547,7 +547,7 @@ impl Keeper for Reactor {
     #[cold]
     fn note_malformed_preface(&self, py: Python<'_>, peer: &Py<PyAny>, reason: &str) -> PyResult<()> {
         if let Some(metrics) = self.metrics.get() {
-            metrics.add(places::UNINTRODUCED, 1);
+            metrics.add(places::NO_PROXY_HEADER, 1);
         }
         let module = py.import("uvicorn.listening.proxy_protocol")?;
         module.call_method1("complain", (peer, reason)).map(drop)

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::socket::Socket;
 
 #[derive(Default)]
-struct Slot {
+struct Entry {
     /// How many sockets had this place before.
     generation: u32,
     socket: Option<Rc<Socket>>,
@@ -15,7 +15,7 @@ struct Slot {
 /// The sockets by their tokens.
 #[derive(Default)]
 pub(super) struct Registry {
-    slots: RefCell<Vec<Slot>>,
+    slots: RefCell<Vec<Entry>>,
     free: RefCell<Vec<u32>>,
     count: Cell<usize>,
 }
@@ -26,7 +26,7 @@ impl Registry {
         let mut slots = self.slots.borrow_mut();
         let free = self.free.borrow_mut().pop();
         let index = free.unwrap_or_else(|| {
-            slots.push(Slot::default());
+            slots.push(Entry::default());
             slots.len() as u32 - 1
         });
         let generation = slots.get(index as usize).map_or(0, |slot| slot.generation);

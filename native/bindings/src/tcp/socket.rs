@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::address::Local;
-use super::states::{End, Kernel, Outgoing, PeerEnd, Phase, Place, Reading, Shown};
+use super::states::{End, Kernel, Outgoing, PeerEnd, Phase, QueueState, Reading, Shown};
 use super::sys::{Address, Descriptor, os_error};
 use super::tls::{self, Input, Tls};
 use super::who::Who;
@@ -88,7 +88,7 @@ pub(crate) struct Socket {
     reading: Cell<Reading>,
     pub(super) kernel: Kernel,
     pub(super) outgoing: Outgoing,
-    pub(super) place: Cell<Place>,
+    pub(super) queue_state: Cell<QueueState>,
     /// When it took its place in the queue, if the metrics are served.
     pub(super) queued_at: Cell<Option<Instant>>,
     pub(super) shown: Shown,
@@ -116,7 +116,7 @@ impl Socket {
             reading: Cell::new(Reading::On),
             kernel: Kernel::default(),
             outgoing: Outgoing::default(),
-            place: Cell::new(Place::Nowhere),
+            queue_state: Cell::new(QueueState::Nowhere),
             queued_at: Cell::new(None),
             shown: Shown::default(),
             end: End::default(),
@@ -182,13 +182,13 @@ impl Socket {
     /// deadline expires before that.
     #[cold]
     pub(super) fn look(self: &Rc<Self>, py: Python<'_>) -> PyResult<Pending> {
-        match self.place.get() {
-            Place::Nowhere => {}
-            Place::Queued => {
-                self.place.set(Place::Examined);
+        match self.queue_state.get() {
+            QueueState::Nowhere => {}
+            QueueState::Queued => {
+                self.queue_state.set(QueueState::Examined);
                 return Ok(Pending::Something);
             }
-            Place::Examined => return Ok(Pending::Unserved),
+            QueueState::Examined => return Ok(Pending::Unserved),
         }
         let Some(descriptor) = self.descriptor().filter(|_| self.phase.get() != Phase::Lost) else {
             return Ok(Pending::Nothing);
@@ -199,7 +199,7 @@ impl Socket {
         }
         self.notice(readable, writable, false);
         let queued = self.keeper.queue(py, self);
-        self.place.set(Place::Examined);
+        self.queue_state.set(QueueState::Examined);
         queued.map(|()| Pending::Something)
     }
 

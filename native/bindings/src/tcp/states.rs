@@ -36,7 +36,7 @@ pub(super) enum Writing {
 
 /// Its place in the queue of the reactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum QueueState {
     Nowhere,
     Queued,
     /// A deadline was put off until it has had its turn.

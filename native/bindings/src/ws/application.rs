@@ -14,7 +14,7 @@ use super::handshake::get;
 use super::session::Session;
 use super::states::{Ended, Stage, State};
 use crate::asgi::conversation::{Conversation, Function, Received, Sent};
-use crate::asgi::gate::Slot;
+use crate::asgi::gate::Ticket;
 use crate::asgi::host::Host;
 use crate::asgi::message;
 use crate::base::ffi::dict::each_item;
@@ -371,9 +371,9 @@ impl Conversation for Session {
     }
 
     /// End without an error: any work left was dropped deliberately.
-    fn end(&self, _py: Python<'_>) -> PyResult<Option<Rc<Slot>>> {
-        let place = self.place.take();
-        drop(place);
+    fn end(&self, _py: Python<'_>) -> PyResult<Option<Rc<Ticket>>> {
+        let ticket = self.ticket.take();
+        drop(ticket);
         Ok(None)
     }
 

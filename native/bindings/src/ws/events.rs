@@ -37,7 +37,7 @@ impl Session {
         self.enter_deadlines();
         self.open_frame_log(py)?;
         self.core.hub.connections.add(protocol, &self.core.names)?;
-        self.core.count(places::OPENED);
+        self.core.count(places::CONNECTIONS_OPENED);
         self.core.count(places::UPGRADED);
         self.trace(py, "WebSocket connection made")
     }
@@ -149,7 +149,7 @@ impl Session {
 }
 
 impl Carried for Session {
-    const GONE: &[usize] = &[places::GONE, places::SESSIONS_GONE];
+    const ENDS: &[usize] = &[places::CONNECTIONS_CLOSED, places::SESSIONS_CLOSED];
 
     #[inline]
     fn hub(&self) -> &Hub {

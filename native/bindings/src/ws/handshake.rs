@@ -133,7 +133,7 @@ impl Session {
         }
         if let Some(gate) = &core.runner.gate {
             match gate.enter(scope, false)? {
-                Decision::Admitted(place) => self.place.set(Some(Box::new(place))),
+                Decision::Admitted(ticket) => self.ticket.set(Some(Box::new(ticket))),
                 Decision::Refused => {
                     return self.refuse_with(py, gate::STATUS, "Service Unavailable", Some(&gate.hints));
                 }
@@ -187,8 +187,8 @@ impl Session {
         self.log_handshake(py, answer.status(), &response, true)?;
         self.enter(State::Accepted(Box::new(Wire::new(answer.deflate).in_pieces(self.pieces_from()))));
         self.core.count(places::ACCEPTED);
-        if let Some(place) = self.place.take() {
-            place.give_back_unmeasured(py)?;
+        if let Some(ticket) = self.ticket.take() {
+            ticket.give_back_unmeasured(py)?;
         }
         self.write_head(py, &response)?;
         self.say(py, ("connection open",))?;

@@ -25,7 +25,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use super::core::Core;
 use super::states::{Connecting, Ended, PeerEnd, Ping, Stage, State};
 use super::waits::Times;
-use crate::asgi::gate::Slot;
+use crate::asgi::gate::Ticket;
 use crate::asgi::peer::Peer;
 use crate::asgi::room::Room;
 use crate::base::ffi::bytes::Growing;
@@ -93,7 +93,7 @@ pub(crate) struct Session {
     pub(super) outflow: Outflow,
     /// Its place among the active requests, if those are counted; until it is accepted, or the application's call is
     /// over.
-    pub(super) place: Cell<Option<Box<Slot>>>,
+    pub(super) ticket: Cell<Option<Box<Ticket>>>,
     /// How the application ended it.
     pub(super) ended: Cell<Option<Ended>>,
     /// The client has nothing more to send, and may read the response.
@@ -135,7 +135,7 @@ impl Session {
             inflow: Inflow::default(),
             inbox: Inbox::default(),
             outflow: Outflow::default(),
-            place: Cell::new(None),
+            ticket: Cell::new(None),
             ended: Cell::new(None),
             half_closed: Cell::new(false),
             awaiting_close: Cell::new(false),

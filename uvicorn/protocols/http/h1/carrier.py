@@ -18,7 +18,7 @@ from uvicorn.protocols.http.wire.request_reader import CLOSED, RequestReader
 from uvicorn.protocols.utils import client_prefix
 from uvicorn.rules import texts
 from uvicorn.rules.limits import HIGH_WATER_LIMIT
-from uvicorn.serving.readers import reset_on_close, waiting
+from uvicorn.serving.write_deadlines import reset_on_close, waiting
 
 
 def keep_little(transport: asyncio.Transport, most: int) -> None:
@@ -165,11 +165,11 @@ class Carrier:
 
     def await_reader(self) -> None:
         """Give the client time to read some of its pending output."""
-        self.settings.readers.wait(self)
+        self.settings.write_deadlines.wait(self)
 
     def stop_awaiting_reader(self) -> None:
         """The client has taken enough of it."""
-        self.settings.readers.forget(self)
+        self.settings.write_deadlines.forget(self)
 
     def reader_is_late(self) -> None:
         """The client has taken next to nothing in all its time."""

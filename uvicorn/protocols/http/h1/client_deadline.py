@@ -9,7 +9,7 @@ from uvicorn.protocols.http.h1.states import ENDING_LAST_CALL, HERE
 from uvicorn.rules import limits
 
 
-class Patience:
+class ClientDeadline:
     """Sets the deadline of one connection, which is shorter when the server ends.
 
     Args:

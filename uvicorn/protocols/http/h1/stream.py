@@ -11,9 +11,9 @@ from uvicorn.access.request_id import with_line
 from uvicorn.files.sending import SocketRoute, route_past
 from uvicorn.metrics.page import BYTES_SENT
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.h1.client_deadline import ClientDeadline
 from uvicorn.protocols.http.h1.closing import Closing
 from uvicorn.protocols.http.h1.parts import ConnectionParts
-from uvicorn.protocols.http.h1.patience import Patience
 from uvicorn.protocols.http.h1.states import ENDING_NONE, HERE
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.wire.head import Field
@@ -64,10 +64,12 @@ class H1Stream:
         "_reader",
         "_input",
         "_closing",
-        "_patience",
+        "_client_deadline",
     )
 
-    def __init__(self, connection: Face, parts: ConnectionParts, closing: Closing, patience: Patience) -> None:
+    def __init__(
+        self, connection: Face, parts: ConnectionParts, closing: Closing, client_deadline: ClientDeadline
+    ) -> None:
         self.flow = parts.flow
         self.logger: logging.Logger = connection.logger
         self.writer = parts.writer
@@ -79,7 +81,7 @@ class H1Stream:
         self._reader = parts.reader
         self._input = parts.source
         self._closing = closing
-        self._patience = patience
+        self._client_deadline = client_deadline
 
     @property
     def own_connection(self) -> asyncio.Transport:
@@ -158,7 +160,7 @@ class H1Stream:
         if status == 100:
             self._carrier.write(encode_interim(100))
             if self._reader.state is BODY:
-                self._patience.await_body()
+                self._client_deadline.await_body()
         elif not writer.http_10 and (writer.head or writer.state is AWAITING):
             self._carrier.write(encode_interim(status, fields))
 
@@ -216,7 +218,7 @@ class H1Stream:
         if self.flow.read_paused:
             self._input.regulate()
             if self._reader.state is BODY:
-                self._patience.await_body()
+                self._client_deadline.await_body()
 
     async def writable(self) -> None:
         """Wait until the transport takes more."""
