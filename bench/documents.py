@@ -72,4 +72,4 @@ def source(results: Sequence[Result]) -> str:
     """Where the figures come from; what speaks against them is one link away."""
     days = sorted({result.created.partition("T")[0] for result in results})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return f"Measured {when}: [where, how, and every doubt]({REPORT}#{publication.anchor(publication.DOUBTS)})."
+    return f"Measured {when}: [where, how, and what to doubt]({REPORT}#{publication.anchor(publication.DOUBTS)})."

@@ -308,7 +308,7 @@ def broken_modules(directory: Path) -> None:
         pytest.param(
             ["served:app", "--forwarded-allow-ips", "10.0.0.1/8"],
             1,
-            "Cannot use forwarded_allow_ips='10.0.0.1/8': 10.0.0.1/8 has host bits set",
+            "Cannot use forwarded_allow_ips='10.0.0.1/8': '10.0.0.1/8' is an address in a network; write 10.0.0.0/8.",
             id="PRX-04 host bits",
         ),
     ],
@@ -396,7 +396,7 @@ def test_a_missing_app_dir_is_named(directory: Path) -> None:
 def test_a_wrong_number_of_workers_in_the_environment_ends_in_one_line() -> None:
     """ENV-07"""
     code, output = command("served:app", env={"WEB_CONCURRENCY": "abc"})
-    assert output == "ERROR:    WEB_CONCURRENCY must be a whole number, at most 1024 or `auto`, not 'abc'.\n"
+    assert output == "ERROR:    WEB_CONCURRENCY must be a whole number, at most 1024, or `auto`, not 'abc'.\n"
     assert code == 1
 
 

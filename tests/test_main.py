@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import uvicorn
 from uvicorn.config import Config
+from uvicorn.config.errors import STARTUP_FAILURE
 from uvicorn.server import Server
 
 HERE = "tests.test_main:app"
@@ -226,3 +228,15 @@ def test_every_argument_reaches_the_configuration(calls: Calls) -> None:
     config: Config = calls.made[0][1].config
     assert (config.app, config.host, config.root_path) == (app, "::1", "/r")
     assert (config.headers, config.limit_request_head) == ([("a", "b")], 7)
+
+
+def test_a_program_without_the_guard_is_told_so(tmp_path: Path) -> None:
+    """Its workers import it, and would start a server of their own."""
+    program = tmp_path / "program.py"
+    program.write_text('import uvicorn\n\nuvicorn.run("program:app", port=0, workers=2)\n')
+    result = subprocess.run(
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == STARTUP_FAILURE
+    assert 'Put the call below `if __name__ == "__main__":`.' in result.stderr
+    assert "Traceback" not in result.stderr

@@ -378,7 +378,8 @@ async def test_address_in_use_ends_with_status_3_after_a_lifespan_shutdown(log: 
     assert caught.value.code == 3
     assert not server.started
     assert "error while attempting to bind on address" in lines(log)[3]
-    assert lines(log)[4:] == ["Waiting for application shutdown.", "Application shutdown complete."]
+    assert "choose another port" in lines(log)[4]
+    assert lines(log)[5:] == ["Waiting for application shutdown.", "Application shutdown complete."]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such settings on Windows")
@@ -1306,7 +1307,8 @@ async def test_install_signal_handlers_is_not_called_and_signals_end_the_server(
         signal.signal(signal.SIGTERM, before)
     assert raised == [signal.SIGTERM]
     assert lines(log)[0] == (
-        "install_signal_handlers is not called: SIGINT and SIGTERM end the server. Override capture_signals."
+        "install_signal_handlers is overridden but never called: SIGINT and SIGTERM end the server. Override "
+        "capture_signals."
     )
     assert "Application shutdown complete." in lines(log)
 

@@ -176,7 +176,7 @@ def test_child_terminates_itself_when_its_parent_is_gone(
     assert terminated.wait(30)
     ((name, level, line),) = caplog.record_tuples
     assert (name, level) == ("uvicorn.error", logging.ERROR)
-    assert line.startswith(f"Parent process [123] is gone without having stopped process [{os.getpid()}]")
+    assert line.startswith(f"Parent process [123] died. Shutting down process [{os.getpid()}]")
     assert f"{limit} to end (timeout_graceful_shutdown)" in line
     wait_for(lambda: not any(thread.name == "uvicorn-parent-watch" for thread in threading.enumerate()))
     reader.close()

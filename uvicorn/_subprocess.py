@@ -123,8 +123,8 @@ def end_with_parent(grace: float | None = None, graceful_timeout: float | None =
         wait([parent.sentinel])
         limit = "any time" if graceful_timeout is None else f"{graceful_timeout:g} seconds"
         logger.error(
-            "Parent process [%d] is gone without having stopped process [%d], which shuts down now: its requests have "
-            "%s to end (timeout_graceful_shutdown). Start the server again.",
+            "Parent process [%d] died. Shutting down process [%d]: its requests have %s to end "
+            "(timeout_graceful_shutdown). Start the server again.",
             parent.pid,
             os.getpid(),
             limit,

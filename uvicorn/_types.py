@@ -432,7 +432,7 @@ class FileRoute(Protocol):
     """A way past a stream by which the kernel sends files."""
 
     async def move(self, sink: Any, part: Any) -> None:
-        """Send as much of ``part`` as possible, behind all data written before; see ``protocols.http.files``."""
+        """Send as much of ``part`` as possible, behind all data written before; see ``files.sending``."""
 
 
 class Stream(Protocol):

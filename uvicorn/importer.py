@@ -48,11 +48,14 @@ def _import_module(name: str, attribute: str) -> Any:
 
 
 def _format_hint(import_str: str) -> str | None:
-    """Show a path to a file, the usual mistake, the way it should be written."""
+    """Show the usual mistakes, a path to a file and a missing attribute, the way they should be written."""
     path, _, attribute = import_str.partition(":")
-    if not path.endswith(".py") and "/" not in path:
+    if path.endswith(".py") or "/" in path:
+        return f'Write a module instead of a path: "{_module_of(path)}:{attribute or "app"}".'
+    module, dot, last = path.rpartition(".")
+    if not path or attribute or path.startswith("."):
         return None
-    return f'Write a module instead of a path: "{_module_of(path)}:{attribute or "app"}".'
+    return f'Did you mean "{module}:{last}" or "{path}:app"?' if dot else f'Did you mean "{path}:app"?'
 
 
 def _module_hint(name: str, attribute: str) -> str:

@@ -37,7 +37,7 @@ from uvicorn.config import (
     LoopFactoryType,
     WSProtocolType,
 )
-from uvicorn.config.errors import SETTING_FAILURE, STARTUP_FAILURE, exit_status, report_error
+from uvicorn.config.errors import SETTING_FAILURE, STARTUP_FAILURE, exit_status, fail, report_error
 from uvicorn.config.options import PREFIX, TableCommand, misspelt_variables, option_of
 from uvicorn.config.settings import (
     ROWS,
@@ -395,6 +395,11 @@ def run(
     if context is not None and context.command is main:
         _warn_of_misspelt_variables()
     server = Server(config=config)
+    if config.use_subprocess and _is_imported_by_child():
+        fail(
+            "uvicorn.run() with 'reload' or 'workers' was called while a worker imported the program. Put the call "
+            'below `if __name__ == "__main__":`.'
+        )
     if config.use_subprocess and not isinstance(config.app, str):
         logger.warning("You must pass the application as an import string to enable 'reload' or 'workers'.")
         sys.exit(STARTUP_FAILURE)
@@ -411,6 +416,12 @@ def run(
         pass
     if not config.use_subprocess and config.threads == 1 and not server.started:
         sys.exit(STARTUP_FAILURE)
+
+
+def _is_imported_by_child() -> bool:
+    """Whether this is a new process of `multiprocessing` that is still importing the program that started it."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and getattr(process.current_process(), "_inheriting", False)
 
 
 def _notify_of(server: Server | ThreadedServer, loops: int) -> None:

@@ -270,7 +270,8 @@ class Server:
         """
         if hasattr(self, "install_signal_handlers") and threading.current_thread() is threading.main_thread():
             logger.warning(
-                "install_signal_handlers is not called: SIGINT and SIGTERM end the server. Override capture_signals."
+                "install_signal_handlers is overridden but never called: SIGINT and SIGTERM end the server. Override "
+                "capture_signals."
             )
         with self.capture_signals(), awake():
             try:
@@ -519,8 +520,7 @@ class Server:
         if sockets is None and config.uds:
             with blaming(f"uds={config.uds!r}", status=STARTUP_FAILURE):
                 raise exc
-        logger.error(exc)
-        sys.exit(STARTUP_FAILURE)
+        fail("%s", exc, hint=getattr(exc, "hint", None))
 
     # Serving
 

@@ -483,7 +483,7 @@ def test_a_variable_that_is_no_number_is_a_value_error_of_one_line(monkeypatch: 
     with pytest.raises(ValueError) as caught:
         Config(asgi_app, log_config=None)
     assert report_error(caught.value)
-    assert log() == [("ERROR", "WEB_CONCURRENCY must be a whole number, at most 1024 or `auto`, not 'abc'.")]
+    assert log() == [("ERROR", "WEB_CONCURRENCY must be a whole number, at most 1024, or `auto`, not 'abc'.")]
 
 
 @pytest.mark.parametrize(
@@ -599,7 +599,9 @@ def test_an_env_file_is_loaded_before_variables_are_read(env_file: Path, log: Lo
     config = Config(asgi_app, log_config=None, env_file=env_file)
     assert (config.workers, config.forwarded_allow_ips, config.port) == (7, "10.0.0.9", 8000)
     assert os.environ["UVICORN_PORT"] == "9999"
-    assert log() == [("INFO", f"Loading environment from '{env_file}'")]
+    (loading, ignored) = log()
+    assert loading == ("INFO", f"Loading environment from '{env_file}'")
+    assert ignored[0] == "WARNING" and ignored[1].startswith(f"Ignoring UVICORN_PORT in '{env_file}': ")
 
 
 def test_an_env_file_does_not_replace_variables(env_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -612,7 +614,7 @@ def test_the_reload_line_comes_before_the_env_file_line(env_file: Path, log: Log
     """ENV-14"""
     with as_cwd(env_file.parent):
         Config(f"{HERE}:asgi_app", log_config=None, env_file=env_file, reload=True)
-    assert [text.split(" ")[0] for _, text in log()] == ["Will", "Loading", '"workers"']
+    assert [text.split(" ")[0] for _, text in log()] == ["Will", "Loading", "Ignoring", '"workers"']
 
 
 def test_an_env_file_without_its_library_says_what_to_do(
@@ -1115,9 +1117,10 @@ def test_bind_socket_ends_with_status_3_when_the_address_is_taken(log: Log) -> N
         with pytest.raises(SystemExit) as caught:
             config.bind_socket()
     assert caught.value.code == 3
-    ((level, text),) = log()
+    (level, text), (_, advice) = log()
     assert level == "ERROR"
     assert "address already in use" in text
+    assert "choose another port" in advice
 
 
 @pytest.mark.parametrize(("setting", "resolved"), [(None, 25), (0, 0), (7, 7), pytest.param(-1, None, id="for ever")])
@@ -1289,3 +1292,10 @@ def test_what_is_no_protocol_class_is_refused(http: Any, log: Log) -> None:
 def test_context_factory_that_is_none_does_not_serve_clear_text(factory: Any) -> None:
     with pytest.raises(TypeError, match="not callable"):
         Config(asgi_app, log_config=None, ssl_context_factory=factory).load()
+
+
+@pytest.mark.parametrize(("root_path", "warnings"), [("/api", 0), ("", 0), ("api", 1)])
+def test_a_root_path_without_a_slash_is_a_warning(root_path: str, warnings: int, log: Log) -> None:
+    Config(asgi_app, log_config=None, root_path=root_path)
+    found = [text for level, text in log() if level == "WARNING"]
+    assert found == ["root_path='api' should begin with a slash, as the paths of requests do."][:warnings]

@@ -106,7 +106,7 @@ def test_with_a_gil_one_warning_says_what_threads_are_good_for(
     caplog.set_level(logging.INFO, "uvicorn.error")
     monkeypatch.setattr("uvicorn.config.has_gil", lambda: has_gil)
     Config("a:b", threads=threads, log_config=None).log_threads()
-    assert ("2 event loops in one process run one at a time here" in caplog.text) == warns
+    assert ("so the 2 event loops of a process take turns (threads)" in caplog.text) == warns
 
 
 def test_a_profile_that_is_none_is_refused_by_name() -> None:

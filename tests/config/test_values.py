@@ -51,7 +51,7 @@ def test_message_is_the_same_from_everywhere(name: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError) as caught:
         Config("a:b", log_config=None, **{name: value})
     # Python takes no workers, too, for one.
-    assert message.replace("number from 1 to 1024", "number, at most 1024") in str(caught.value)
+    assert message.replace("number from 1 to 1024", "number, at most 1024,") in str(caught.value)
     environments: list[dict[str, str]] = [{f"UVICORN_{name.upper()}": value}]
     flag = ROWS[name].option
     arguments: list[list[str]] = [["a:b"], ["a:b", flag, value]]
@@ -217,9 +217,9 @@ def test_setting_that_has_what_it_needs_is_not_warned_of(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"bind": "127.0.0.1:0", "uds": "socket"}, "Cannot use bind=['127.0.0.1:0'], uds='socket': name all places"),
-        ({"bind": "127.0.0.1:0", "fd": 3}, "Cannot use bind=['127.0.0.1:0'], fd=3: name all places"),
-        ({"ssl_cert": "a.test=a.pem"}, "need ssl_certfile."),
+        ({"bind": "127.0.0.1:0", "uds": "socket"}, "Cannot use bind=['127.0.0.1:0'], uds='socket': bind replaces uds"),
+        ({"bind": "127.0.0.1:0", "fd": 3}, "Cannot use bind=['127.0.0.1:0'], fd=3: bind replaces fd"),
+        ({"ssl_cert": "a.test=a.pem"}, "it needs ssl_certfile"),
         ({"systemd": True, "reload": True}, "Cannot use systemd=True: "),
         ({"wsgi_threads": 1, "wsgi_threads_least": 2}, "wsgi_threads must be at least wsgi_threads_least."),
     ],

@@ -28,7 +28,8 @@ ADDED_LINES = {
     r'.*"WebSocket /ws" \[closed \d+\]': "the end of each WebSocket is logged",
     r"INFO:     connection open": "is logged by each WebSocket implementation",
     r"INFO:     HTTP is served by .* instead of the native core, .*": "says why a patch is in effect",
-    r"WARNING:  install_signal_handlers is not called.*": "upstream ignores it without a word",
+    r"WARNING:  install_signal_handlers is overridden but never called.*": "upstream ignores it without a word",
+    r"INFO:     Another program listens there.*": "advice on the error before it",
     r"INFO:     (Start from the directory that contains it|Did you mean) .*": "a hint behind an error",
 }
 """Lines of ours that upstream has not, in any case."""

@@ -7,9 +7,11 @@ that it may patch, configure logging and take signals as a program does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import json
 import os
+import random
 import re
 import select
 import signal
@@ -137,9 +139,12 @@ def served(app: Any = None, *requests: bytes, server: Any = None, **settings: An
 
 def free_port() -> int:
     """A port of the loopback interface that nobody has."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    while True:
+        # Not one that the system may give to somebody else meanwhile.
+        port = random.randrange(10240, 32768)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(condition: Callable[[], object], patience: float = 15) -> None:

@@ -354,7 +354,7 @@ def test_whose_fields_count_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="uvicorn.error")
     config = Config(app, log_config=None, proxy_protocol=True, forwarded_allow_ips="*")
     [line] = caplog.messages
-    assert line.startswith("Behind PROXY headers no proxy headers are trusted")
+    assert line.startswith("Ignoring X-Forwarded-* fields behind PROXY headers")
     assert dict(findings(config))["forwarded"] == "never trusted"
     caplog.clear()
     config = Config(app, log_config=None, proxy_protocol=True, proxy_protocol_trusted_clients=["10.0.0.7", "10.0.0.8"])

@@ -323,12 +323,15 @@ async def test_none_of_several_stays_bound_when_one_cannot_be(tmp_path: Path, so
         bind_sockets(Settings(bind=["nowhere.invalid:80"]), logger)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "80", "unix:", "fd:x", "fd:", "fd:9999999999", "a:b", "::1:80", "1.2.3.4:65536", "http://a:80"]
-)
+@pytest.mark.parametrize("text", ["", "80", "unix:", "fd:x", "fd:", "fd:9999999999", "a:b", "::1:80", "http://a:80"])
 def test_what_names_no_place(text: str) -> None:
     with pytest.raises(ValueError, match="it must be HOST:PORT, unix:PATH, "):
         place_of(text)
+
+
+def test_a_port_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match="65536 is no port"):
+        place_of("1.2.3.4:65536")
 
 
 # describe: the running line
@@ -673,11 +676,12 @@ def test_bind_failure_comes_after_the_lifespan_and_shuts_it_down(cwd: Path, sock
     expected = [
         "INFO:     Application startup complete.",
         f"ERROR:    [Errno {errno.EADDRINUSE}] error while attempting to bind on address ('127.0.0.1', {port}): ",
+        "INFO:     Another program listens there.",
         "INFO:     Waiting for application shutdown.",
         "INFO:     Application shutdown complete.",
     ]
-    shown = text.splitlines()[-4:]
-    assert [line.startswith(start) for line, start in zip(shown, expected, strict=True)] == [True] * 4, text
+    shown = text.splitlines()[-5:]
+    assert [line.startswith(start) for line, start in zip(shown, expected, strict=True)] == [True] * 5, text
 
 
 @pytest.mark.measures_children

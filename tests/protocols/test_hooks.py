@@ -552,11 +552,13 @@ def test_author_of_a_method_that_nothing_calls_is_told(name: str, log: pytest.Lo
     below = type("Below", (mine,), {})
     assert never_called(kind) == []
     settings: Any = {"http": HttpToolsProtocol, "ws": below}
-    with pytest.raises(SkippedOverride, match=rf"the server never calls Mine\.{name}\. .*--allow-skipped-overrides"):
+    with pytest.raises(
+        SkippedOverride, match=rf"never called by the server: Mine\.{name}\. .*--allow-skipped-overrides"
+    ):
         Config(respond(), log_config=None, **settings).load()
     Config(respond(), log_config=None, allow_skipped_overrides=True, **settings).load()
     (line,) = [record.getMessage() for record in log.records if record.name == "uvicorn.error"]
-    assert line == f"The server never calls Mine.{name} (allow_skipped_overrides)."
+    assert line == f"Ignoring overridden methods that the server never calls: Mine.{name} (allow_skipped_overrides)."
 
 
 def test_method_that_is_patched_and_that_nothing_calls_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -612,7 +612,7 @@ async def test_numbers_of_the_log_are_those_of_the_metrics(
         gate_of(service)._shedding._end()
         line = caplog.messages[-1]
         assert "rejected 2 requests (1 found the queue full, 0 were displaced, 0 waited too long, " in line
-        assert "0 stalled on their clients, 1 had left)" in line
+        assert "0 stalled on their clients, 1 disconnected)" in line
 
 
 async def test_numbers_are_told(http_protocol_cls: Any) -> None:

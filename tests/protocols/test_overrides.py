@@ -376,7 +376,7 @@ class Skipping(WebSocketProtocol):
 
 def test_method_that_nothing_calls_ends_the_start() -> None:
     assert never_called(Skipping) == ["Skipping.ws_handler"]
-    with pytest.raises(SkippedOverride, match=r"the server never calls Skipping\.ws_handler\. .*--allow-skipped"):
+    with pytest.raises(SkippedOverride, match=r"never called by the server: Skipping\.ws_handler\. .*--allow-skipped"):
         Config(respond(), log_config=None, ws=Skipping).load()
 
 
@@ -385,4 +385,6 @@ def test_method_that_nothing_calls_is_skipped_where_that_is_allowed(caplog: pyte
     config = Config(respond(), log_config=None, ws=Skipping, allow_skipped_overrides=True)
     config.load()
     assert config.ws_protocol_class is Skipping
-    assert caplog.messages == ["The server never calls Skipping.ws_handler (allow_skipped_overrides)."]
+    assert caplog.messages == [
+        "Ignoring overridden methods that the server never calls: Skipping.ws_handler (allow_skipped_overrides)."
+    ]

@@ -84,8 +84,8 @@ def test_those_that_hold_most_are_ended_until_the_rest_is_below_the_limit(
     assert (large.aborted, middle.aborted, small.aborted, idle.aborted) == (True, False, False, False)
     (line,) = caplog.messages
     assert line == (
-        "Reset 1 connection(s) whose clients did not read 9.0 MiB: this process held more than 10 MiB for clients "
-        "(limit_buffers)."
+        "Reset 1 connection(s) with 9.0 MiB that their clients did not read: this process held more than 10 MiB "
+        "for clients (limit_buffers)."
     )
     limit.stop()
     assert not loop.later and not buffers._held

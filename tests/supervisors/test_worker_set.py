@@ -216,7 +216,7 @@ def test_crash_of_a_worker_that_is_ending_is_an_error(log: pytest.LogCaptureFixt
     bench.made[0].connected = 1
     bench.made[0].exit(-11)
     bench.watch()
-    assert log.messages == ["Child process [1] died while it was ending (killed by SIGSEGV), 1 connection lost."]
+    assert log.messages == ["Child process [1] died while shutting down (killed by SIGSEGV), 1 connection lost."]
     assert log.records[0].levelname == "ERROR"
     assert bench.events[-1].reason == "SIGSEGV"
 

@@ -264,6 +264,19 @@ def test_what_is_missing_is_said(
     assert caplog.messages[-1].endswith(f": {reason}")
 
 
+def test_without_a_terminal_nobody_is_asked_for_a_password(
+    tls_certificate_server_cert_path: str,
+    tls_certificate_private_key_encrypted_path: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("uvicorn.tls.context._has_terminal", lambda: False)
+    with pytest.raises(Exception, match="set ssl_keyfile_password") as caught:
+        loaded(ssl_certfile=tls_certificate_server_cert_path, ssl_keyfile=tls_certificate_private_key_encrypted_path)
+    assert report_error(caught.value)
+    assert caplog.messages[-1].endswith("the private key is encrypted; set ssl_keyfile_password.")
+
+
 def test_ciphers_are_those_asked_for(tls_certificate_key_and_chain_path: str) -> None:
     context = context_of(ssl_certfile=tls_certificate_key_and_chain_path, ssl_ciphers="ECDHE+AESGCM")
     old_style = [cipher["name"] for cipher in context.get_ciphers() if not cipher["name"].startswith("TLS_")]

@@ -267,8 +267,8 @@ async def test_a_certificate_may_be_required_though_it_need_not_be_good(
     "settings, text",
     [
         ({"asgi_extensions": ["tls"]}, "ssl_cert_reqs"),
-        ({"ssl_cert_reqs": 1}, "extension tls"),
-        ({"ssl_cert_reqs": 1, "asgi_extensions": ["http.response.pathsend"]}, "extension tls"),
+        ({"ssl_cert_reqs": 1}, "add `tls` to asgi_extensions"),
+        ({"ssl_cert_reqs": 1, "asgi_extensions": ["http.response.pathsend"]}, "add `tls` to asgi_extensions"),
         ({"ssl_cert_reqs": 1, "asgi_extensions": "all", "ssl_context_factory": print}, "ssl_context_factory"),
     ],
 )

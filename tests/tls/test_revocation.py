@@ -158,5 +158,5 @@ def test_a_file_that_is_no_list_is_a_fault_of_the_setting(
 
 
 def test_a_list_without_clients_that_show_anything_is_a_fault(clients: Clients) -> None:
-    with pytest.raises(ValueError, match="only ssl_cert_reqs asks clients for certificates"):
+    with pytest.raises(ValueError, match="it needs ssl_cert_reqs, which asks clients for certificates"):
         clients.config(ssl_cert_reqs=ssl.CERT_NONE)

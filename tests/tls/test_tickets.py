@@ -137,7 +137,9 @@ def test_where_sessions_are_kept_all_the_same_the_log_says_so(
 ) -> None:
     monkeypatch.setattr(openssl, "why_not", lambda: "it is a test")
     config = config_of(ssl_tickets="none", ssl_min_version=version, **certificate)
-    said = ["Clients can resume TLS 1.2 sessions by their id, without a ticket, because it is a test."]
+    said = [
+        "Clients can resume TLS 1.2 sessions by their id, without a ticket (ssl_tickets=none), because it is a test."
+    ]
     assert caplog.messages == ([] if version else said)
     config.load()
     assert config.ssl is not None and config.ssl.num_tickets == 0

@@ -432,13 +432,19 @@ class Config(Settings):
         reason = why_not()
         if self.ssl_tickets == "none":
             if reason is not None and self.ssl_min_version != "1.3":
-                logger.warning("Clients can resume TLS 1.2 sessions by their id, without a ticket, because %s.", reason)
+                logger.warning(
+                    "Clients can resume TLS 1.2 sessions by their id, without a ticket (ssl_tickets=none), because %s.",
+                    reason,
+                )
         elif reason is None:
             from uvicorn.tls.tickets import TicketSecret
 
             self.ticket_secret = TicketSecret()
         else:
-            logger.warning("TLS session tickets are not shared, because %s: each event loop has its own.", reason)
+            logger.warning(
+                "TLS session tickets are not shared (ssl_tickets=shared), because %s: each event loop has its own.",
+                reason,
+            )
 
     # Environment
 
@@ -451,10 +457,19 @@ class Config(Settings):
             except ImportError:
                 raise ImportError("env files need python-dotenv: pip install 'uvicorn[standard]'.") from None
             logger.info("Loading environment from '%s'", self.env_file)
+            before = set(os.environ)
             try:
                 load_dotenv(dotenv_path=self.env_file)
             except UnicodeDecodeError:
                 raise ValueError("it is not UTF-8 text.") from None
+            for name in sorted(set(os.environ) - before):
+                if name.startswith("UVICORN_") and name.removeprefix("UVICORN_").lower() in ROWS:
+                    logger.warning(
+                        "Ignoring %s in '%s': env_file is for the application, and read after the settings. Set it in "
+                        "the environment, or in a settings file (--config).",
+                        name,
+                        self.env_file,
+                    )
 
     def _resolve_workers(self) -> None:
         workers: CountType | None = self.workers
@@ -494,7 +509,9 @@ class Config(Settings):
                     "have its address."
                 )
         if self.proxy_headers and not clients:
-            logger.info("Behind PROXY headers no proxy headers are trusted: proxy_protocol_trusted_clients is empty.")
+            logger.warning(
+                "Ignoring X-Forwarded-* fields behind PROXY headers: proxy_protocol_trusted_clients is empty."
+            )
 
     # Loading
 
@@ -568,8 +585,8 @@ class Config(Settings):
         """Log the use of several event loops in one process, if threads run one at a time."""
         if self.threads > 1 and has_gil():
             logger.warning(
-                "%d event loops in one process run one at a time here, because this interpreter has a GIL: they share "
-                "memory, and keep serving while others wait or compute without it.",
+                "This interpreter has a GIL, so the %d event loops of a process take turns (threads): they share "
+                "memory, and serve while others wait or compute without the GIL.",
                 self.threads,
             )
 
@@ -774,7 +791,7 @@ class Config(Settings):
         try:
             return bind_sockets(self, logger, one=one)
         except OSError as exc:
-            fail("%s", exc)
+            fail("%s", exc, hint=getattr(exc, "hint", None))
 
 
 def __getattr__(name: str) -> Any:

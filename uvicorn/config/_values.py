@@ -160,7 +160,7 @@ class Number(Values):
         else:
             bounds = (("greater than", row.above), ("at least", least), ("at most", most))
             words += "".join(f", {text} {bound}" for text, bound in bounds if bound is not None)
-        return " or ".join([words, *(f"`{name}`" for name in row.names)])
+        return f"{',' * bool(row.names and ',' in words)} or ".join([words, *(f"`{name}`" for name in row.names)])
 
     def convert_one(self, value: Any, is_command: bool) -> Any:
         """Take texts of numbers; an empty text means that nothing is set."""

@@ -43,7 +43,11 @@ def load_known(setting: str, value: str, path: str | None) -> Any:
         missing = getattr(exc, "name", "uvicorn")
     ours = missing.partition(".")[0] == "uvicorn"
     with blaming(f"{setting}={value!r}"):
-        message = "this installation comes without it." if ours else f"it needs {missing}, which is not installed."
+        message = (
+            "this installation comes without it."
+            if ours
+            else f"it needs {missing}, which is not installed: pip install {missing}."
+        )
         raise ModuleNotFoundError(message, name=missing)
 
 

@@ -145,8 +145,7 @@ class Settings:
         none_is_default=True,
         minimum=0,
         protocols=True,
-        help="Messages kept for the application. Only third-party implementations read it: the server's own stop "
-        "reading from the connection while a message waits.",
+        help="Stop reading from a connection while N messages, or 64 KiB, wait for the application.",
     )
     ws_ping_interval: float | None = setting(
         default=20.0,
@@ -465,7 +464,7 @@ class Settings:
         kw_only=True,
         minimum=0,
         protocols=True,
-        help="Close a connection whose TLS handshake takes longer than N seconds; 0 stands for 60.",
+        help="Close a connection whose PROXY header and TLS handshake take longer than N seconds; 0 stands for 60.",
     )
     limit_request_head: int = setting(
         default=131072,
@@ -574,7 +573,7 @@ class Settings:
         kw_only=True,
         minimum=1,
         maximum=MOST_THREADS,
-        help="Threads of a process in which a WSGI application runs at most. One request takes one of them.",
+        help="Maximum number of threads per process for a WSGI application. Each request takes one.",
     )
     wsgi_threads_least: int = setting(
         default=0,
@@ -709,8 +708,8 @@ class Settings:
         needs=("proxy_headers",),
         kw_only=True,
         minimum=1,
-        help="Number of proxies in front: the client has this position from the end of the forwarded chain. By default "
-        "it is the last address there that is not trusted.",
+        help="Number of proxies in front: the Nth address from the right of the forwarded chain is the client. By "
+        "default it is the last address that is not trusted.",
     )
     proxy_protocol: bool = setting(
         default=False,
@@ -785,7 +784,7 @@ class Settings:
         section="Logging",
         needs=("debug_requests",),
         kw_only=True,
-        help="Show their query strings as well, which may hold secrets.",
+        help="Also show the query strings of requests in flight, which may contain secrets.",
     )
     debug_slow_callback: float = setting(
         default=0.1,
@@ -846,8 +845,8 @@ class Settings:
         minimum=1,
         maximum=2**32 - 1,
         protocols=True,
-        help="Answer 431 when the fields of a request exceed N bytes, decoded, with 32 more for each; by default as "
-        "limit_request_head.",
+        help="Answer 431 when the fields of a request exceed N bytes, decoded, counting 32 extra bytes per field; "
+        "by default as limit_request_head.",
     )
     http2_ping_interval: float = setting(
         default=20.0,
@@ -897,8 +896,8 @@ class Settings:
         kw_only=True,
         above=0,
         protocols=True,
-        help="Answer 503 after N seconds in that queue. Once it was not empty for that long, the time is a twentieth, "
-        "except for clients below their share, and the newest go first.",
+        help="Answer 503 after N seconds in the queue of limit_active_requests. Once it was not empty for that long, "
+        "the time is a twentieth, except for clients below their share, and the newest go first.",
     )
     limit_exempt: Sequence[str] | str | None = setting(
         default=None,
@@ -910,7 +909,7 @@ class Settings:
         multiple=True,
         protocols=True,
         help="Serve this path regardless of limit_active_requests, such as that of a probe; with `*` at its end all "
-        "paths that begin so. May be repeated. Paths of lifecycle_path are always exempt.",
+        "paths with this prefix. May be repeated. Paths of lifecycle_path are always exempt.",
     )
     retry_after: int = setting(
         default=1,
@@ -930,7 +929,7 @@ class Settings:
         kw_only=True,
         multiple=True,
         help="Certificate for clients that ask for a name (SNI): `HOST=FILE,KEY`, or `HOST=FILE` with the key in the "
-        "same file; may be repeated. HOST is a name, or `*.` and a name for all that have one label more. Others "
+        "same file; may be repeated. HOST is a name, or `*.example.org` for its direct subdomains. Others "
         "get that of ssl_certfile, which is needed.",
     )
     ssl_min_version: MinVersionType | None = setting(
@@ -1004,8 +1003,9 @@ class Settings:
         section="Workers",
         kw_only=True,
         help="How workers start: each as a new interpreter (`spawn`), or forked from a parent that has imported the "
-        "server but not the application, which is much faster (`fork`; an error says why not). `auto` forks where "
-        "the parent holds nothing but the server, on Linux from the command line, and otherwise spawns.",
+        "server but not the application, which is much faster (`fork`; fails with the reason where that is unsafe). "
+        "`auto` forks where the parent holds nothing but the server, on Linux from the command line, and otherwise "
+        "spawns.",
     )
 
     allow_skipped_overrides: bool = setting(
@@ -1050,37 +1050,43 @@ class Relation(NamedTuple):
 
 
 RELATIONS = (
-    Relation(("bind", "uds"), lambda c: c.bind and c.uds, "name all places in bind, as unix:PATH."),
-    Relation(("bind", "fd"), lambda c: c.bind and c.fd is not None, "name all places in bind, as fd:NUMBER."),
+    Relation(("bind", "uds"), lambda c: c.bind and c.uds, "bind replaces uds: write bind=unix:PATH."),
+    Relation(("bind", "fd"), lambda c: c.bind and c.fd is not None, "bind replaces fd: write bind=fd:NUMBER."),
     Relation(
         ("ssl_cert",),
         lambda c: c.ssl_cert and not (c.ssl_certfile or c.ssl_context_factory),
-        "clients that ask for another name, or for none, need ssl_certfile.",
+        "it needs ssl_certfile, the certificate for clients that ask for another name or none.",
     ),
     Relation(
         ("ssl_crl",),
         lambda c: c.ssl_crl is not None and not c.ssl_cert_reqs and c.ssl_context_factory is None,
-        "only ssl_cert_reqs asks clients for certificates.",
+        "it needs ssl_cert_reqs, which asks clients for certificates.",
     ),
     Relation(
         ("ssl_client_errors",),
         lambda c: c.ssl_client_errors and "tls" not in c.asgi_extensions,
-        "applications learn of the errors by the extension tls, which asgi_extensions has to name.",
+        "add `tls` to asgi_extensions: applications learn of the errors there.",
     ),
     Relation(
         ("ssl_client_errors",),
         lambda c: c.ssl_client_errors and (not c.ssl_cert_reqs or c.ssl_context_factory is not None),
-        "it needs ssl_cert_reqs, and a context that ssl_context_factory does not make.",
+        "it needs ssl_cert_reqs, and does not work with ssl_context_factory.",
     ),
     Relation(
         ("ssl_tickets",),
         lambda c: c.ssl_tickets != "own" and c.ssl_context_factory is not None,
-        "tickets belong to the context, which ssl_context_factory makes.",
+        "configure tickets in the context that ssl_context_factory makes.",
     ),
     Relation(
         ("wsgi_threads", "wsgi_threads_least"),
         lambda c: c.wsgi_threads < c.wsgi_threads_least,
         "wsgi_threads must be at least wsgi_threads_least.",
+    ),
+    Relation(
+        ("root_path",),
+        lambda c: c.root_path and not c.root_path.startswith("/"),
+        "should begin with a slash, as the paths of requests do.",
+        is_fatal=False,
     ),
     Relation(
         ("systemd",),

@@ -143,6 +143,8 @@ def place_of(text: str) -> Address | UnixPath | Descriptor | Passed:
         return Passed(rest or None)
     try:
         return Address(*parse_address(text), name=text)
+    except BadPort:
+        raise
     except ValueError:
         raise ValueError("it must be HOST:PORT, unix:PATH, fd:NUMBER, systemd or systemd:NAME.") from None
 
@@ -172,15 +174,21 @@ def close_later(stack: contextlib.ExitStack, config: SocketConfig, bound: Sequen
         stack.callback(sock.close)
 
 
+class BadPort(ValueError):
+    """The port of an address is too large."""
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`; an IPv6 address is in brackets.
 
     Raises:
         ValueError: it is not of this form.
     """
-    found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]*)):([0-9]{1,5})", text)
-    if found is None or int(found[3]) > 65535:
+    found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]*)):([0-9]{1,9})", text)
+    if found is None:
         raise ValueError("it must be HOST:PORT.")
+    if int(found[3]) > 65535:
+        raise BadPort(f"{found[3]} is no port: they end at 65535.")
     return found[1] or found[2], int(found[3])
 
 
@@ -681,7 +689,20 @@ def _bind_tcp(sock: socket.socket, address: Any) -> None:
         raise
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
-        raise OSError(exc.errno, f"error while attempting to bind on address {address!r}: {reason}") from None
+        raise AddressError(exc.errno, f"error while attempting to bind on address {address!r}: {reason}") from None
+
+
+class AddressError(OSError):
+    """A TCP address that cannot be bound."""
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, if that is known."""
+        if self.errno == errno.EADDRINUSE:
+            return "Another program listens there. End it, or choose another port (--port; 0 stands for any free one)."
+        if self.errno == errno.EACCES:
+            return "Ports below 1024 need a privilege (CAP_NET_BIND_SERVICE). Choose another one (--port)."
+        return None
 
 
 def _is_left_behind(path: str) -> bool:

@@ -154,7 +154,8 @@ def check_trusted_hosts(trusted_hosts: Sequence[str] | str) -> None:
         if not _ADDRESS_LIKE.fullmatch(address):
             continue
         if slash:
-            ipaddress.ip_network(literal)  # it says why
+            network = ipaddress.ip_network(literal, strict=False)  # it says why
+            raise ValueError(f"{literal!r} is an address in a network; write {network}.")
         raise ValueError(f"{literal!r} is not an IPv4 or IPv6 address; write networks as in 10.0.0.0/8.")
 
 

@@ -443,7 +443,7 @@ class Shedding:
         refused, self._refused = self._refused, [0] * len(ShedReason)
         logger.warning(
             "Overload of process [%d] ended after %.1f s: rejected %d requests (%d found the queue full, %d were "
-            "displaced, %d waited too long, %d stalled on their clients, %d had left). To admit more, raise "
+            "displaced, %d waited too long, %d stalled on their clients, %d disconnected). To admit more, raise "
             "limit_active_requests or limit_queue.",
             os.getpid(),
             self._last - self._begun,

@@ -179,8 +179,8 @@ class BufferLimit:
             return
         self._warned = now
         logger.warning(
-            "Reset %d connection(s) whose clients did not read %.1f MiB: this process held more than %d MiB for "
-            "clients (limit_buffers).",
+            "Reset %d connection(s) with %.1f MiB that their clients did not read: this process held more than %d MiB "
+            "for clients (limit_buffers).",
             self._ended,
             self._ended_bytes / MEBIBYTE,
             self._limit // MEBIBYTE,

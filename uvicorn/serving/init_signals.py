@@ -68,7 +68,7 @@ class DefaultAction:
         time.sleep(LAST_WAIT)
         logger.error(
             "Process 1 has not exited within %d seconds: an import, a thread or an exit handler of the application "
-            "does not end. Ending the process without it.",
+            "does not end. Killing the process.",
             LAST_WAIT,
         )
         logging.shutdown()

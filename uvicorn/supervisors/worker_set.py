@@ -480,7 +480,7 @@ class WorkerSet(Generic[W]):
         if kind == "crash":
             if was_told:
                 self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
-            message = f"Child process [%d] died{' while it was ending' * was_told} (%s)%s%s."
+            message = f"Child process [%d] died{' while shutting down' * was_told} (%s)%s%s."
             self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), follows, level=logging.ERROR)
         elif was_told:
             self._tell(kind, worker, "Child process [%d] has ended", level=logging.DEBUG)

@@ -19,6 +19,7 @@ import os
 import queue
 import re
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -181,7 +182,10 @@ def create_ssl_context(
             exc.filename = os.fspath(ca_certs)
             raise
     if ciphers is not None:
-        context.set_ciphers(ciphers)
+        try:
+            context.set_ciphers(ciphers)
+        except ssl.SSLError:
+            raise NoSuchCipher(ciphers) from None
     if alpn_protocols:
         context.set_alpn_protocols(list(alpn_protocols))
     return context
@@ -246,6 +250,8 @@ def _build(
             )
         return _default_context(settings, settings.ssl_certfile, alpn_protocols, password)
 
+    if password is None and not _has_terminal():
+        password = _ask_nobody
     if settings.ssl_context_factory is None:
         _certificate_of(settings)
         return default_ssl_context_factory()
@@ -253,6 +259,13 @@ def _build(
     if not isinstance(context, ssl.SSLContext):
         raise TypeError(f"`ssl_context_factory` must return an `ssl.SSLContext`, got {type(context).__name__}")
     return context
+
+
+class NoSuchCipher(ssl.SSLError):
+    """OpenSSL knows none of these ciphers."""
+
+    def __str__(self) -> str:
+        return f"OpenSSL knows none of these ciphers: {self.args[0]}."
 
 
 class _PasswordNeeded(Exception):
@@ -266,6 +279,15 @@ class _PasswordNeeded(Exception):
 
 def _ask_nobody() -> str:
     raise _PasswordNeeded
+
+
+def _has_terminal() -> bool:
+    """Whether OpenSSL can ask somebody for a password."""
+    try:
+        with open("/dev/tty"):
+            return True
+    except OSError:
+        return sys.platform == "win32" and sys.stdin is not None and sys.stdin.isatty()
 
 
 def check_ssl_settings(settings: TLSSettings) -> None:

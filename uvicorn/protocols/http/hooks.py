@@ -75,9 +75,9 @@ def refuse_never_called(cls: object, allowed: bool) -> None:
         raise TakenName(f"{taken} is a private attribute of the server. Use another name.")
     names = ", ".join(never_called(cls)) if isinstance(cls, type) else ""
     if names and not allowed:
-        raise SkippedOverride(f"the server never calls {names}. {WAY_OUT}")
+        raise SkippedOverride(f"overridden, but never called by the server: {names}. {WAY_OUT}")
     if names:
-        logger.warning("The server never calls %s (allow_skipped_overrides).", names)
+        logger.warning("Ignoring overridden methods that the server never calls: %s (allow_skipped_overrides).", names)
 
 
 _SHARED = frozenset(("_scope", "_logger"))
