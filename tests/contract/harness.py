@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import gc
+import importlib
 import json
 import os
 import random
@@ -321,8 +323,21 @@ def started_case(run: Case) -> tuple[int, int]:
     return pid, reading
 
 
+MODULES = (
+    *("h11", "httptools", "logging.config", "multiprocessing.spawn", "ssl", "uvloop", "websockets.asyncio.server"),
+    *("uvicorn.lifespan.on", "uvicorn.logging", "uvicorn.loops.auto", "uvicorn.middleware.proxy_headers"),
+    *("uvicorn.protocols.http.auto", "uvicorn.protocols.http.h11_impl", "uvicorn.protocols.http.httptools_impl"),
+    *("uvicorn.protocols.websockets.auto", "uvicorn.protocols.websockets.websockets_sansio_impl"),
+)
+"""What most cases need, imported once instead of in each fork."""
+
+
 def outcomes(cases: dict[str, Case]) -> dict[str, Any]:
     """Run cases, some beside each other."""
+    for name in MODULES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.freeze()
     found: dict[str, Any] = {}
     waiting: Iterator[tuple[str, Case]] = iter(cases.items())
     running: dict[int, tuple[str, int, bytes]] = {}
