@@ -13,7 +13,7 @@ import runpy
 import signal
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,9 +116,18 @@ def is_measured(item: pytest.Item) -> bool:
     return item.get_closest_marker("no_cover") is None and not (callspec and UNMEASURED.intersection(callspec._idlist))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Those that are measured come first: to begin and to stop takes time."""
-    items.sort(key=is_measured, reverse=True)
+    if config.pluginmanager.hasplugin("_cov"):
+        items.sort(key=is_measured, reverse=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Leave out of reports what nothing reads there: the processes that run the tests send three of each test."""
+    report = yield
+    report.keywords = {}
+    return report
 
 
 @pytest.hookimpl(wrapper=True)
