@@ -206,6 +206,23 @@ async def test_a_client_that_has_asked_all_is_answered(native: Any) -> None:
         assert (await client.end()).code == NO_ERROR
 
 
+async def test_a_client_that_has_left_is_not_waited_for_to_open_its_window(native: Any) -> None:
+    """Nothing that it has sent would let the response through, and nothing more can come."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 300_000, "more_body": True})
+        await send({"type": "http.response.body", "body": b"x"})
+
+    async with serve(native, app, http2=True, timeout_write=1000) as service:
+        client = await connect(service)
+        await client.send(client.head())
+        await wait_until(lambda: bool(service.state.tasks))
+        client.client.half_close()
+        await wait_until(lambda: not service.state.connections)
+        await service.idle()
+
+
 async def test_a_client_that_leaves_leaves_nothing(native: Any) -> None:
     app = Held()
     async with serve(native, app, http2=True) as service:

@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import sys
+import time
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -46,6 +47,8 @@ ws_protocol_cls = machines.each_websocket
 anyio_backend = loops.one
 http_protocol_cls = machines.each
 
+QUEUE = 0.2
+"""Seconds in the queue of a server whose loop is blocked for longer."""
 LONG = 3600.0
 
 
@@ -289,6 +292,24 @@ async def test_one_who_has_waited_too_long_is_refused(http_protocol_cls: Any) ->
         assert is_refusal(await client.response())
         assert counts(service) == (1, 0)
         assert app.called == ["/1"]
+
+
+async def test_time_in_which_the_loop_was_blocked_is_no_time_in_the_queue(http_protocol_cls: Any) -> None:
+    class Blocking(Doors):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            if scope["path"] == "/1":
+                await self.door("/1").wait()
+                time.sleep(5 * QUEUE)
+                self.door("/2").set()
+            await super().__call__(scope, receive, send)
+
+    app = Blocking()
+    async with limited(http_protocol_cls, app, timeout_queue=QUEUE) as service:
+        first = await ask(service, "/1", count=(1, 0))
+        others = [await ask(service, "/2", count=(1, number)) for number in (1, 2, 3)]
+        app.door("/1").set()
+        assert (await first.response()).status == 200
+        assert [(await other.response()).status for other in others] == [200] * 3
 
 
 async def test_one_for_whom_there_is_room_is_served_however_late(http_protocol_cls: Any) -> None:

@@ -575,6 +575,11 @@ class Admission(Generic[TicketT]):
                 return ticket
         return None
 
+    def excuse(self, seconds: float) -> None:
+        """Do not count this much of the time that requests have waited to be admitted."""
+        for ticket in self._waiting:
+            ticket.since += seconds
+
     def due(self, now: float) -> float | None:
         """When `expired` and `overdue` should be asked next, if nothing else happens."""
         times = [self._overdue_at()] if self._returning else []

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import math
 import os
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -63,6 +64,7 @@ from uvicorn.overload.admission import (
     Limit,
     Ticket,
 )
+from uvicorn.rules.grace import GRANULARITY
 from uvicorn.rules.network import network_of
 
 QUIET = 5.0
@@ -154,7 +156,7 @@ class Gate:
         self._is_called = False  # soon, by the loop
         self._is_handing_on = False
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when that is
+        self._due = math.inf  # when that is
         self._shedding = Shedding(self, loop, context, clock)
         self._told_limit = 0
         self._tell_limit()
@@ -309,7 +311,7 @@ class Gate:
     def _look_later(self, now: float) -> None:
         due = self.admission.due(now)
         if self._timer is not None:
-            if due is None or self._due <= due:
+            if due is not None and self._due <= due:
                 return
             self._timer.cancel()
             self._timer = None
@@ -325,6 +327,10 @@ class Gate:
         """Admit requests while there is room, however long they waited; then refuse those that waited too long."""
         self._is_called = False
         admission, now = self.admission, self._clock()
+        delay, self._due = now - self._due, math.inf
+        if delay > GRANULARITY:
+            # The loop was busy, and they could not have been served. A moment is left to them to be served now.
+            admission.excuse(delay + GRANULARITY)
         while (admitted := admission.next(now)) is not None:
             self._admit(admitted, eagerly=False)
         while (overdue := admission.overdue(now)) is not None:

@@ -171,7 +171,10 @@ impl Connection {
     }
 
     fn watch_each_window(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(patience) = self.core.settings.timeout_write.filter(|_| self.is_open()) else { return Ok(()) };
+        // A client that has ended its output opens no window any more.
+        let is_last = self.has_all.get();
+        let patience = if is_last { Some(Duration::ZERO) } else { self.core.settings.timeout_write };
+        let Some(patience) = patience.filter(|_| self.is_open()) else { return Ok(()) };
         let blocked: Vec<_> = {
             let state = self.state.borrow();
             let unsent = state.slots.iter().flatten().filter(|slot| slot.stream.has_more());
@@ -180,7 +183,7 @@ impl Connection {
         for (stream, is_blocked) in blocked {
             if !is_blocked {
                 stream.window_deadline.set(None);
-            } else if stream.window_deadline.get().is_none() {
+            } else if is_last || stream.window_deadline.get().is_none() {
                 stream.sent_before.set(stream.sent.get());
                 stream.await_until(py, WINDOW, Some(patience))?;
             }
@@ -316,7 +319,7 @@ impl Stream {
         }
         let taken = self.sent.get().wrapping_sub(self.sent_before.get());
         let patience = connection.core.settings.timeout_write.unwrap_or_default();
-        if connection.core.settings.is_enough(taken, patience) {
+        if !connection.has_all.get() && connection.core.settings.is_enough(taken, patience) {
             self.sent_before.set(self.sent.get());
             return self.await_until(py, WINDOW, connection.core.settings.timeout_write);
         }

@@ -169,6 +169,7 @@ impl Carried for Connection {
         }
         self.tell_disconnect(py)?;
         self.serve_tunnels(py)?;
+        self.watch_windows(py)?;
         Ok(true)
     }
 
