@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -1110,3 +1111,34 @@ def test_subclass_with_the_constructor_of_upstreams_takes_the_place_of_process(c
         assert served_by(server.address)[0] == "one"
         assert server.stop() == 0
     assert [server.output.count(text) for text in ("made", "target")] == [2, 2]
+
+
+def test_a_subclass_may_start_the_workers_itself(tmp_path: Path) -> None:
+    """As faststream does: they are those in charge, and there are no others."""
+    (tmp_path / "program.py").write_text(
+        "import uvicorn\n"
+        "from uvicorn.supervisors.multiprocess import Multiprocess, Process\n\n"
+        "async def app(scope, receive, send):\n"
+        "    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n"
+        "    await send({'type': 'http.response.body'})\n\n"
+        "class Own(Multiprocess):\n"
+        "    def init_processes(self):\n"
+        "        for _ in range(self.processes_num):\n"
+        "            process = Process(self.config, self.sockets)\n"
+        "            process.start()\n"
+        "            self.processes.append(process)\n\n"
+        "    def keep_subprocess_alive(self):\n"
+        "        super().keep_subprocess_alive()\n"
+        "        if all(process.has_served for process in self.processes):\n"
+        "            self.signal_queue.append(15)\n\n"
+        "if __name__ == '__main__':\n"
+        "    config = uvicorn.Config('program:app', port=0, workers=2, lifespan='off')\n"
+        "    Own(config, sockets=[config.bind_socket()]).run()\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    started = re.findall(r"Started server process \[(\d+)\]", result.stderr)
+    assert len(started) == 2, result.stderr
+    assert sorted(re.findall(r"Terminated child process \[(\d+)\]", result.stderr)) == sorted(started)
+    assert result.returncode == 0

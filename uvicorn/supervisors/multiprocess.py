@@ -9,12 +9,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from socket import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
@@ -52,6 +52,35 @@ class Process(ProcessWorker):
 
     def _make_server(self) -> Server | ThreadedServer:
         return Server(self.config) if self.config.threads == 1 else make_server(self.config)
+
+
+class _Processes(list[Process]):
+    """The workers in charge. Those that a program appends are watched and ended like any; those it removes are not."""
+
+    def __init__(self, pool: WorkerSet[Process]) -> None:
+        super().__init__(pool.workers)
+        self._pool = pool
+
+    def append(self, process: Process) -> None:
+        super().append(process)
+        self._pool.adopt(process)
+
+    def extend(self, processes: Iterable[Process]) -> None:
+        for process in processes:
+            self.append(process)
+
+    def remove(self, process: Process) -> None:
+        super().remove(process)
+        self._pool.forget(process)
+
+    def pop(self, index: SupportsIndex = -1) -> Process:
+        process = super().pop(index)
+        self._pool.forget(process)
+        return process
+
+    def clear(self) -> None:
+        while self:
+            self.pop()
 
 
 class Multiprocess:
@@ -105,8 +134,8 @@ class Multiprocess:
 
     @property
     def processes(self) -> list[Process]:
-        """The workers in charge, the newest last."""
-        return self._pool.workers
+        """The workers in charge, the newest last. Programs append those that they have started, and remove some."""
+        return _Processes(self._pool)
 
     @property
     def processes_num(self) -> int:

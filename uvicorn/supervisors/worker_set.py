@@ -210,6 +210,14 @@ class WorkerSet(Generic[W]):
                 logger.error(message, exc, len(self._in_charge), self.size, _trying_again(delay))
                 return
 
+    def adopt(self, worker: W) -> None:
+        """Take charge of a worker that another has started."""
+        self._members.append(Member(worker, Phase.STARTED))
+
+    def forget(self, worker: W) -> None:
+        """Let a worker go its own way."""
+        self._members = [member for member in self._members if member.worker is not worker]
+
     def replace_all(self) -> None:
         """Replace every worker by a new one, one after the other, and these again if it is asked for meanwhile.
 
