@@ -401,3 +401,74 @@ def test_errors_of_the_factory_itself_are_the_users(caplog: pytest.LogCaptureFix
         loaded(ssl_context_factory=factory)
     assert report_error(caught.value) is False
     assert caplog.messages == []
+
+
+# Replaced by the program.
+
+
+def test_replaced_function_builds_each_context(
+    tls_certificate_key_and_chain_path: str, tls_ca_ssl_context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function that upstream documents nowhere, and programs replace to demand TLS 1.3."""
+    calls: list[dict[str, Any]] = []
+
+    def strict(**arguments: Any) -> ssl.SSLContext:
+        calls.append(arguments)
+        context = create_ssl_context(**arguments)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
+
+    monkeypatch.setattr("uvicorn.config.create_ssl_context", strict)
+    path = tls_certificate_key_and_chain_path
+    config = Config(app, log_config=None, ssl_certfile=path, ssl_cert=[f"a.test={path}"], ssl_min_version="1.2")
+    config.check()
+    assert not calls  # upstream has no check
+    config.load()
+    assert len(calls) == 2
+    assert calls[0] == {
+        "keyfile": None,
+        "certfile": path,
+        "password": None,
+        "ssl_version": ssl.PROTOCOL_TLS_SERVER,
+        "cert_reqs": ssl.CERT_NONE,
+        "ca_certs": None,
+        "ciphers": None,
+        "alpn_protocols": None,
+    }
+    tls_ca_ssl_context.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert config.ssl is not None
+    for name in ("localhost", "a.test"):
+        with pytest.raises(ssl.SSLError):
+            handshake(config.ssl, tls_ca_ssl_context, name)
+
+
+def test_replaced_function_serves_the_factory(
+    tls_certificate_key_and_chain_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    monkeypatch.setattr("uvicorn.config.create_ssl_context", lambda **arguments: own)
+    settings = {"ssl_certfile": tls_certificate_key_and_chain_path}
+    assert context_of(ssl_context_factory=lambda config, default: default(), **settings) is own
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        pytest.param({}, "must return an `ssl.SSLContext`, not NoneType", id="no context"),
+        pytest.param({"ssl_tickets": "shared"}, "Set ssl_tickets to 'own' or 'none'", id="shared tickets"),
+        pytest.param({"ssl_cert": ["a.test=a.pem"]}, "Remove one of the two", id="names of its own"),
+    ],
+)
+def test_replacement_that_cannot_be_honoured_is_refused(
+    settings: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(**arguments: Any) -> ssl.SSLContext | None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.sni_callback = lambda *arguments: None
+        return context if settings else None
+
+    monkeypatch.setattr("uvicorn.config.create_ssl_context", make)
+    with pytest.raises((TypeError, ValueError), match=problem) as raised:
+        context_of(ssl_certfile="cert.pem", **settings)
+    assert "create_ssl_context` is replaced" in str(raised.value)
+    assert report_error(raised.value)

@@ -110,6 +110,22 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> byt
 # What is in the files.
 
 
+def test_replaced_function_builds_the_new_context(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ssl.SSLContext] = []
+
+    def make(**arguments: Any) -> ssl.SSLContext:
+        made.append(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        return made[-1]
+
+    monkeypatch.setattr("uvicorn.config.create_ssl_context", make)
+    context, renewal = renewable(config_of(files))
+    assert [context.current] == made
+    files.issue("second.test")
+    assert renewal.look()
+    assert len(made) == 2
+    assert context.current is made[-1]
+
+
 def test_new_contents_are_taken_over_as_a_whole(
     files: Files, client: ssl.SSLContext, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -274,6 +274,13 @@ class Config(Settings):
         return bool(self.ssl_keyfile or self.ssl_certfile or self.ssl_context_factory)
 
     @property
+    def ssl_context_builder(self) -> Callable[..., SSLContext]:
+        """`create_ssl_context` of this module, which programs replace."""
+        # Through the module, where it is imported when first asked for.
+        builder: Callable[..., SSLContext] = sys.modules[__name__].create_ssl_context
+        return builder
+
+    @property
     def certificate_names(self) -> list[str]:
         """The names of the server's certificates in the log and the metrics."""
         if not self.is_ssl:

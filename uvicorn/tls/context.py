@@ -23,7 +23,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from uvicorn.tls.certificates import Certificate, first_of_pem
 
@@ -61,6 +61,10 @@ class TLSSettings(Protocol):
     ssl_crl: str | os.PathLike[str] | None
     ssl_client_errors: bool
     ticket_secret: TicketSecret | None
+
+    @property
+    def ssl_context_builder(self) -> Callable[..., ssl.SSLContext]:
+        """Makes the context of one certificate: `create_ssl_context`, unless the program has replaced that."""
 
     @property
     def ssl_tickets(self) -> str:
@@ -114,18 +118,6 @@ class ServerContext(ssl.SSLContext):
     serves_unverified: bool = False
     hosts: Mapping[str, ServerContext] = {}
 
-    def serve_hosts(self, hosts: Mapping[str, ServerContext]) -> None:
-        """Leave clients that ask for one of these names to its context (RFC 6066 section 3)."""
-        self.hosts = hosts
-
-        def choose(connection: Any, name: str | None, context: ssl.SSLContext) -> None:
-            found = host_of(hosts, name)
-            if found is not None:
-                connection.context = found
-
-        # Not a method: the context would hold itself.
-        self.sni_callback = choose
-
     def shown(self) -> Iterator[tuple[str, Certificate]]:
         """Return its certificates, by the host name they are for; `default` for all other names."""
         for name, context in {"default": self, **self.hosts}.items():
@@ -133,7 +125,20 @@ class ServerContext(ssl.SSLContext):
                 yield name, context.certificate
 
 
-def host_of(hosts: Mapping[str, ServerContext], name: str | None) -> ServerContext | None:
+def serve_hosts(context: ssl.SSLContext, hosts: Mapping[str, ssl.SSLContext]) -> None:
+    """Leave clients that ask for one of these names to its context (RFC 6066 section 3)."""
+    if isinstance(context, ServerContext):
+        context.hosts = {name: host for name, host in hosts.items() if isinstance(host, ServerContext)}
+
+    def choose(connection: Any, name: str | None, context: ssl.SSLContext) -> None:
+        found = host_of(hosts, name)
+        if found is not None:
+            connection.context = found
+
+    context.sni_callback = choose
+
+
+def host_of(hosts: Mapping[str, ssl.SSLContext], name: str | None) -> ssl.SSLContext | None:
     """Return the context for clients that ask for `name`: an exact match, else the wildcard of its siblings."""
     if not name or not hosts:
         return None
@@ -157,6 +162,8 @@ def create_ssl_context(
         OSError: a file cannot be read; the error carries its name.
         ssl.SSLError: certificate, key and password do not fit, or OpenSSL refuses the ciphers or authorities.
     """
+    if password is None and not _has_terminal():
+        password = _ask_nobody
     for path in (keyfile, ca_certs):
         if path is not None:
             _read(path)
@@ -250,8 +257,6 @@ def _build(
             )
         return _default_context(settings, settings.ssl_certfile, alpn_protocols, password)
 
-    if password is None and not _has_terminal():
-        password = _ask_nobody
     if settings.ssl_context_factory is None:
         _certificate_of(settings)
         return default_ssl_context_factory()
@@ -282,7 +287,7 @@ def _ask_nobody() -> str:
 
 
 def _has_terminal() -> bool:
-    """Whether OpenSSL can ask somebody for a password."""
+    """Whether OpenSSL can ask for a password."""
     try:
         with open("/dev/tty"):
             return True
@@ -292,8 +297,14 @@ def _has_terminal() -> bool:
 
 def check_ssl_settings(settings: TLSSettings) -> None:
     """Raise the errors of `load_ssl_context`, without asking for a password; then some faults stay unseen."""
+    if _is_replaced(settings):
+        return  # it is called once for each server, as by upstream
     with contextlib.suppress(_PasswordNeeded):
         _default_context(settings, _certificate_of(settings), None, settings.ssl_keyfile_password or _ask_nobody)
+
+
+def _is_replaced(settings: TLSSettings) -> bool:
+    return settings.ssl_context_builder is not create_ssl_context
 
 
 def _certificate_of(settings: TLSSettings) -> str | os.PathLike[str]:
@@ -306,9 +317,14 @@ def _default_context(
     certfile: str | os.PathLike[str],
     alpn_protocols: Sequence[str] | None,
     password: str | bytes | Callable[[], str | bytes] | None,
-) -> ServerContext:
+) -> ssl.SSLContext:
     context = _context(settings, certfile, settings.ssl_keyfile, alpn_protocols, password)
     if settings.ticket_secret is not None:
+        if _is_replaced(settings):
+            raise ValueError(
+                "`uvicorn.config.create_ssl_context` is replaced, and shared session tickets would readmit clients "
+                "that its context rejects. Set ssl_tickets to 'own' or 'none'."
+            )
         from uvicorn.tls.tickets import purpose_of, share_tickets
 
         # Connections go by the tickets of this context, whichever name they ask for.
@@ -318,9 +334,13 @@ def _default_context(
         share_tickets(context, settings.ticket_secret, purpose)
     named = [NamedCertificate.parse(text) for text in settings.ssl_cert]
     if named:
-        context.serve_hosts(
-            {host: _context(settings, certfile, keyfile, alpn_protocols, password) for host, certfile, keyfile in named}
-        )
+        if context.sni_callback is not None:
+            raise ValueError(
+                "`uvicorn.config.create_ssl_context` is replaced, and its context has an `sni_callback`, which "
+                "`ssl_cert` needs for itself. Remove one of the two."
+            )
+        hosts = {host: _context(settings, certfile, key, alpn_protocols, password) for host, certfile, key in named}
+        serve_hosts(context, hosts)
     return context
 
 
@@ -330,35 +350,41 @@ def _context(
     keyfile: str | os.PathLike[str] | None,
     alpn_protocols: Sequence[str] | None,
     password: str | bytes | Callable[[], str | bytes] | None,
-) -> ServerContext:
+) -> ssl.SSLContext:
     """The context of one certificate; all have the rest of the settings in common."""
     ciphers = settings.ssl_ciphers
     lowest = None if settings.ssl_min_version is None else MIN_VERSIONS[settings.ssl_min_version]
     if ciphers is None and lowest is not None and lowest < ssl.TLSVersion.TLSv1_2:
         ciphers = _LOWEST_SECURITY
+    is_replaced = _is_replaced(settings)
     try:
-        context = create_ssl_context(
-            certfile=certfile,
+        context: object = settings.ssl_context_builder(
             keyfile=keyfile,
-            password=password,
+            certfile=certfile,
+            password=settings.ssl_keyfile_password if is_replaced else password,
             ssl_version=settings.ssl_version,
             cert_reqs=settings.ssl_cert_reqs,
             ca_certs=settings.ssl_ca_certs,
             ciphers=ciphers,
-            alpn_protocols=alpn_protocols,
+            alpn_protocols=None if alpn_protocols is None else list(alpn_protocols),
         )
     except (ssl.SSLError, _PasswordNeeded) as exc:
         exc.filename = exc.filename or os.fspath(certfile)
         raise
+    if not isinstance(context, ssl.SSLContext):
+        raise TypeError(
+            "`uvicorn.config.create_ssl_context` is replaced, and must return an `ssl.SSLContext`, "
+            f"not {type(context).__name__}."
+        )
     if settings.ssl_crl is not None:
         _refuse_revoked(context, settings.ssl_crl)
     if lowest is not None:
-        context.minimum_version = lowest
+        context.minimum_version = max(lowest, context.minimum_version) if is_replaced else lowest
     if settings.ssl_client_errors:
         from uvicorn.tls.openssl import serve_unverified
 
         serve_unverified(context)
-        cast(ServerContext, context).serves_unverified = True
+        context.serves_unverified = True  # type: ignore[attr-defined]  # one of the program's has it as well
     if settings.ssl_tickets == "none":
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
@@ -366,7 +392,7 @@ def _context(
 
         if why_not() is None:  # else the configuration has said so
             keep_no_sessions(context)
-    return cast(ServerContext, context)
+    return context
 
 
 def _refuse_revoked(context: ssl.SSLContext, path: str | os.PathLike[str]) -> None:
@@ -496,7 +522,7 @@ def _why(exc: Exception) -> str:
 def summary(context: ssl.SSLContext) -> str:
     """Describe the certificates of a context, for the log."""
     if not isinstance(context, ServerContext):
-        return "of ssl_context_factory"
+        return "of ssl_context_factory, or a function that replaces create_ssl_context"
     return "; ".join(f"{name}: {', '.join(certificate.names)}" for name, certificate in context.shown())
 
 
