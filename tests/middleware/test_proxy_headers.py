@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from uvicorn.access.request_id import RequestIds
+from uvicorn.config import Config
+from uvicorn.config.errors import report_error
 from uvicorn.middleware import proxy_headers
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware, _TrustedHosts
 
@@ -132,13 +135,13 @@ async def test_hostile_white_space_around_a_scheme() -> None:
 async def test_each_item_is_judged_at_most_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """D7: work is linear in the number of items, repeated ones being remembered."""
     asked: list[str | None] = []
-    decide = _TrustedHosts.decide
+    decide = _TrustedHosts._compute_trust
 
     def counting(self: _TrustedHosts, host: str | None) -> bool:
         asked.append(host)
         return decide(self, host)
 
-    monkeypatch.setattr(_TrustedHosts, "decide", counting)
+    monkeypatch.setattr(_TrustedHosts, "_compute_trust", counting)
     hops = [f"10.0.{n // 250}.{n % 250}" for n in range(500)]
     assert await client_seen("192.0.2.1," + ",".join(hops), "127.0.0.1,10.0.0.0/8") == ("192.0.2.1", 0)
     assert sorted(map(str, asked)) == sorted(["127.0.0.1", "192.0.2.1", *hops])
@@ -195,7 +198,7 @@ def test_trusted_hosts_contain(trusted: Any, host: str | None, expected: bool) -
 def test_any_text_names_a_host_and_a_port_that_could_exist(forwarded_for: str) -> None:
     """P2: no garbage raises, and a port is a port."""
     for trusted in ("127.0.0.1", "*"):
-        host, port = _TrustedHosts(trusted).client_from(forwarded_for)
+        host, port = _TrustedHosts(trusted).get_trusted_client_address(forwarded_for)
         assert host in forwarded_for
         assert 0 <= port <= 65535
 
@@ -210,10 +213,11 @@ def test_left_of_the_client_nothing_matters(chain: Any, port: int, with_port: bo
 
     client = chain[0]
     hosts = _TrustedHosts([str(address) for address in chain[1:] if address != client])
+    assume(str(client) not in hosts)  # as the IPv4-mapped address of another
     items = ", ".join(item(address) for address in [client, *(a for a in chain[1:] if a != client)])
     expected = (str(client), port if with_port else 0)
     for invented in ("", "127.0.0.1, ", "unknown,,", str(chain[-1]) + ","):
-        assert hosts.client_from(invented + items) == expected
+        assert hosts.get_trusted_client_address(invented + items) == expected
 
 
 @pytest.mark.parametrize("trusted", ["10.0.0.5", "10.0.0.0/8", "::ffff:10.0.0.5", "::ffff:0:0/96", "0.0.0.0/0", "::/0"])
@@ -232,4 +236,47 @@ def test_addresses_that_are_alike_are_not_trusted(trusted: str, host: str) -> No
 def test_chain_is_followed_through_mapped_addresses() -> None:
     """P2"""
     hosts = _TrustedHosts("10.0.0.0/8")
-    assert hosts.client_from("203.0.113.9, ::ffff:192.0.2.1, ::ffff:10.0.0.5") == ("::ffff:192.0.2.1", 0)
+    assert hosts.get_trusted_client_address("203.0.113.9, ::ffff:192.0.2.1, ::ffff:10.0.0.5") == ("::ffff:192.0.2.1", 0)
+
+
+# Replaced by the program.
+
+
+class Nobody(_TrustedHosts):
+    def __contains__(self, host: str | None) -> bool:
+        return False
+
+
+def test_replaced_class_decides_about_headers_of_its_own_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where upstream has no such feature: PROXY headers, and the ids of requests."""
+    monkeypatch.setattr(proxy_headers, "_TrustedHosts", Nobody)
+    config = Config("none:app", log_config=None, forwarded_allow_ips="10.0.*", proxy_protocol=True)
+    assert config.expects_introduction is not None
+    assert not config.expects_introduction("10.0.0.1")
+    assert not RequestIds("x-request-id", "*").trusts(("127.0.0.1", 1))
+
+
+@pytest.mark.parametrize("settings", [{"forwarded_headers": "forwarded"}, {"forwarded_hops": 1}])
+def test_replaced_search_for_the_client_is_refused_where_it_is_not_called(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        pass
+
+    monkeypatch.setattr(proxy_headers, "_TrustedHosts", Nobody)
+    Config(app, log_config=None, **settings).load()  # that is called
+    monkeypatch.setattr(Nobody, "get_trusted_client_address", lambda self, value: ("1.2.3.4", 0))
+    config = Config(app, log_config=None, **settings)
+    with pytest.raises(ValueError, match="get_trusted_client_address` is replaced, but never called") as raised:
+        config.load()
+    assert report_error(raised.value)
+
+
+def test_untouched_middleware_is_passed_by_requests_without_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        pass
+
+    assert proxy_headers.app_without_fields(ProxyHeadersMiddleware(app)) is app
+    assert proxy_headers.app_without_fields(app) is None
+    monkeypatch.setattr(_TrustedHosts, "_compute_trust", lambda self, host: True)
+    assert proxy_headers.app_without_fields(ProxyHeadersMiddleware(app)) is None

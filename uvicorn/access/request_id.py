@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from uvicorn.access.format import is_request_id
-from uvicorn.middleware.proxy_headers import _TrustedHosts
+from uvicorn.middleware import proxy_headers
 
 if TYPE_CHECKING:
     from uvicorn._types import ProtocolConfig
@@ -95,7 +95,7 @@ class RequestIds:
 
     def __init__(self, header: str, trusted: list[str] | str | None) -> None:
         self.name = header.lower().encode("ascii")
-        self._trusted = _TrustedHosts([] if trusted is None else trusted)
+        self._trusted = proxy_headers._TrustedHosts([] if trusted is None else trusted)
         self._digits = ""
         self._used = 0
         self._forks = _forks

@@ -44,6 +44,7 @@ from uvicorn.config.settings import (
 from uvicorn.importer import ImportFromStringError, import_from_string
 from uvicorn.listening.sockets import bind_sockets
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, wait_for_no_reader
+from uvicorn.middleware import proxy_headers
 from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.lifecycle import LifecycleMiddleware, Report
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
@@ -333,7 +334,7 @@ class Config(Settings):
         """
         if not self.proxy_protocol:
             return None
-        trusted = _TrustedHosts(self.forwarded_allow_ips)
+        trusted = proxy_headers._TrustedHosts(self.forwarded_allow_ips)
         return lambda host: host is None or host in trusted
 
     @property
@@ -718,7 +719,8 @@ class Config(Settings):
         if sorted(fields) == sorted(DEFAULT_FIELDS) and hops is None:
             return ProxyHeadersMiddleware(app, trusted_hosts=trusted)
         middleware = import_from_string("uvicorn.middleware.forwarded:ForwardedMiddleware")
-        return middleware(app, trusted, fields, hops)  # type: ignore[no-any-return]
+        with blaming(f"forwarded_headers={self.forwarded_headers!r}", f"forwarded_hops={hops!r}"):
+            return middleware(app, trusted, fields, hops)  # type: ignore[no-any-return]
 
     def _in_threads(self, app: Any) -> ASGI3Application:
         """Have an adapter for WSGI, whichever it is, run its application in threads as the settings say."""

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from uvicorn._compat import marked_as_coroutine_function
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
-from uvicorn.middleware.proxy_headers import FORWARDED, SCHEMES, ProxyHeadersMiddleware
+from uvicorn.middleware.proxy_headers import FORWARDED, SCHEMES, ProxyHeadersMiddleware, own_rules
 
 _DEFAULT_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
@@ -56,6 +56,11 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
         self, app: ASGI3Application, trusted_hosts: Sequence[str] | str, fields: Sequence[str], hops: int | None = None
     ) -> None:
         super().__init__(app, trusted_hosts)
+        if not own_rules(self.trusted_hosts):
+            raise ValueError(
+                "`_TrustedHosts.get_trusted_client_address` is replaced, but never called for forwarded_headers and "
+                "forwarded_hops. Override `__contains__` only, or leave both settings at their defaults."
+            )
         self.fields = frozenset(name.encode() for name in fields)
         self.hops = hops
 
@@ -83,7 +88,7 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
 
     def _claims(self, scope: WWWScope) -> ForwardedClaims | None:
         client = scope.get("client")
-        if not self.trusted_hosts.answers[client[0] if client else None]:
+        if (client[0] if client else None) not in self.trusted_hosts:
             return None
         found: dict[str, list[str]] = {}
         for name, value in scope["headers"]:

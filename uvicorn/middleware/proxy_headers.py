@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from uvicorn._compat import marked_as_coroutine_function
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
@@ -41,15 +41,15 @@ _MAX_ADDRESS_LENGTH = 64
 """Longer than any address with a zone: such text is not an address, and is not worth remembering."""
 
 
-class _Answers(dict[str | None, bool]):
+class _Answers(dict[str, bool]):
     """Maps a host to whether it is trusted. Missing hosts are looked up and remembered, up to a bound."""
 
     def __init__(self, hosts: _TrustedHosts) -> None:
         self.hosts = hosts
 
-    def __missing__(self, host: str | None) -> bool:
-        answer = self.hosts.decide(host)
-        if host is None or len(host) <= _MAX_ADDRESS_LENGTH:
+    def __missing__(self, host: str) -> bool:
+        answer = self.hosts._compute_trust(host)
+        if len(host) <= _MAX_ADDRESS_LENGTH:
             if len(self) >= _MAX_ANSWERS:
                 self.clear()
             self[host] = answer
@@ -62,37 +62,37 @@ class _TrustedHosts:
     ``trusted_hosts`` is comma-separated text or a sequence of addresses (compared by value), networks in CIDR notation
     and literals (compared as text); ``"*"`` alone trusts everything, a peer without address included. A socket for both
     families has peers of IPv4 as IPv4-mapped addresses (RFC 4291 section 2.5.5.2): these are trusted like the others.
+
+    Programs replace the class and patch its methods, so it has upstream's names and calls them as upstream does.
     """
 
     def __init__(self, trusted_hosts: Sequence[str] | str) -> None:
-        items = trusted_hosts.split(",") if isinstance(trusted_hosts, str) else list(trusted_hosts)
-        self.always_trust = items == ["*"]
-        self.literals: set[str] = set()
-        self.addresses: set[ipaddress.IPv4Address | ipaddress.IPv6Address] = set()
-        self.networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+        self.always_trust = trusted_hosts in ("*", ["*"], ("*",))
+        self.trusted_literals: set[str] = set()
+        self.trusted_hosts: set[ipaddress.IPv4Address | ipaddress.IPv6Address] = set()
+        self.trusted_networks: set[ipaddress.IPv4Network | ipaddress.IPv6Network] = set()
         self.answers = _Answers(self)
-        for item in items:
+        self._trusts: Callable[[str], bool] = self.answers.__getitem__
+        if self.always_trust:
+            return
+        for item in _parse_raw_hosts(trusted_hosts) if isinstance(trusted_hosts, str) else trusted_hosts:
             self._add(item.strip())
 
     def _add(self, item: str) -> None:
         try:
             if "/" in item:
-                self.networks.append(ipaddress.ip_network(item))
+                self.trusted_networks.add(ipaddress.ip_network(item))
             else:
-                self.addresses.add(ipaddress.ip_address(item))
+                self.trusted_hosts.add(ipaddress.ip_address(item))
         except ValueError:
-            self.literals.add(item)
+            self.trusted_literals.add(item)
 
     def __contains__(self, host: str | None) -> bool:
-        return self.answers[host]
+        return self.always_trust or (bool(host) and self._trusts(host))  # type: ignore[arg-type]  # a bool of its own
 
-    def decide(self, host: str | None) -> bool:
+    def _compute_trust(self, host: str) -> bool:
         """Decide whether ``host`` is trusted; `answers` remembers the result."""
-        if self.always_trust:
-            return True
-        if not host:
-            return False
-        if host in self.literals:
+        if host in self.trusted_literals:
             return True
         if len(host) > _MAX_ADDRESS_LENGTH:
             return False
@@ -104,21 +104,21 @@ class _TrustedHosts:
         return self._has(address) or (mapped is not None and self._has(mapped))
 
     def _has(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-        return address in self.addresses or any(address in network for network in self.networks)
+        return address in self.trusted_hosts or any(address in network for network in self.trusted_networks)
 
     def overlap(self, others: _TrustedHosts) -> str | None:
         """Return an address of `others` that is trusted here, or a network of theirs of which one here has a part."""
-        for address in others.addresses:
+        for address in others.trusted_hosts:
             if str(address) in self:
                 return str(address)
-        for network in others.networks:
-            if any(own.version == network.version and own.overlaps(network) for own in self.networks):
+        for network in others.trusted_networks:
+            if any(own.version == network.version and own.overlaps(network) for own in self.trusted_networks):
                 return str(network)
         return None
 
-    def client_from(self, forwarded_for: str) -> tuple[str, int]:
+    def get_trusted_client_address(self, x_forwarded_for: str) -> tuple[str, int]:
         """Return host and port of the client that ``X-Forwarded-For`` names; see `client_in`."""
-        _, client = self.client_in(forwarded_for.split(","))
+        _, client = self.client_in(_parse_raw_hosts(x_forwarded_for))
         return client
 
     def client_in(self, chain: Sequence[str], hops: int | None = None) -> tuple[int, tuple[str, int]]:
@@ -131,10 +131,10 @@ class _TrustedHosts:
         place = first if hops is None else min(hops - 1, first)
         if hops is None and not self.always_trust:
             for near, item in enumerate(reversed(chain)):
-                host, port = host_and_port(item)
-                if not self.answers[host]:
+                host, port = _parse_host_port(item)
+                if host not in self:
                     return near, (host, port)
-        return place, host_and_port(chain[-1 - place])
+        return place, _parse_host_port(chain[-1 - place])
 
 
 _ADDRESS_LIKE = re.compile(
@@ -149,7 +149,11 @@ def check_trusted_hosts(trusted_hosts: Sequence[str] | str) -> None:
     Raises:
         ValueError: there is one; it says which, and why.
     """
-    for literal in sorted(_TrustedHosts(trusted_hosts).literals):
+    if _TrustedHosts is not _OWN_TRUSTED_HOSTS:
+        return  # a class of the program's has rules of its own
+    # Split here: what programs replace is called for the middleware only.
+    items = trusted_hosts.split(",") if isinstance(trusted_hosts, str) else trusted_hosts
+    for literal in sorted(_TrustedHosts(items).trusted_literals):
         address, slash, _ = literal.partition("/")
         if not _ADDRESS_LIKE.fullmatch(address):
             continue
@@ -159,13 +163,13 @@ def check_trusted_hosts(trusted_hosts: Sequence[str] | str) -> None:
         raise ValueError(f"{literal!r} is not an IPv4 or IPv6 address; write networks as in 10.0.0.0/8.")
 
 
-def host_and_port(item: str) -> tuple[str, int]:
+def _parse_host_port(value: str) -> tuple[str, int]:
     """Split one item of ``X-Forwarded-For``: ``1.2.3.4``, ``1.2.3.4:99``, ``::5``, ``[::5]`` or ``[::5]:99``.
 
     An item of any other form is kept whole if a log line may contain it; otherwise the host is empty.
     The port is 0 if it is missing or out of range.
     """
-    item = item.strip(_OPTIONAL_WHITE_SPACE)
+    item = value.strip(_OPTIONAL_WHITE_SPACE)
     if not item.isprintable():
         return "", 0
     if item.startswith("["):
@@ -178,6 +182,11 @@ def host_and_port(item: str) -> tuple[str, int]:
         if port is not None:
             return host, port
     return item, 0
+
+
+def _parse_raw_hosts(value: str) -> list[str]:
+    """Split a list at its commas."""
+    return [item.strip(_OPTIONAL_WHITE_SPACE) for item in value.split(",")]
 
 
 def _port(digits: str) -> int | None:
@@ -230,7 +239,7 @@ class ProxyHeadersMiddleware:
     def correct(self, scope: WWWScope) -> None:
         """Correct the scope if the peer is trusted and has sent forwarded fields."""
         client = scope.get("client")
-        if self.trusted_hosts.answers[client[0] if client else None]:
+        if (client[0] if client else None) in self.trusted_hosts:
             for name, _ in scope["headers"]:
                 if name in _FORWARDED_FIELDS:
                     self._correct(scope)
@@ -239,10 +248,10 @@ class ProxyHeadersMiddleware:
     def client_of(self, scope: WWWScope) -> tuple[str, int] | None:
         """Return the client that the application will see, without changing the scope."""
         client = scope.get("client")
-        if self.trusted_hosts.answers[client[0] if client else None]:
+        if (client[0] if client else None) in self.trusted_hosts:
             forwarded_for, _ = _forwarded_fields(scope["headers"])
             if forwarded_for:
-                host, port = self.trusted_hosts.client_from(forwarded_for)
+                host, port = self.trusted_hosts.get_trusted_client_address(forwarded_for)
                 if host:
                     return host, port
         return client
@@ -253,9 +262,40 @@ class ProxyHeadersMiddleware:
         if schemes is not None:
             scope["scheme"] = schemes[scope["type"]]
         if forwarded_for:
-            host, port = self.trusted_hosts.client_from(forwarded_for)
+            host, port = self.trusted_hosts.get_trusted_client_address(forwarded_for)
             if host:
                 scope["client"] = (host, port)
+
+
+_OWN_TRUSTED_HOSTS = _TrustedHosts
+_OWN_FINDS_CLIENT = _TrustedHosts.get_trusted_client_address
+_OWN_MIDDLEWARE = ProxyHeadersMiddleware
+_OWN = [
+    (owner, name, vars(owner)[name])
+    for owner, name in (
+        (ProxyHeadersMiddleware, "__call__"),
+        (_TrustedHosts, "__contains__"),
+        (_TrustedHosts, "_compute_trust"),
+    )
+]
+"""What upstream calls for a request without forwarded fields, before programs replace it."""
+
+
+def app_without_fields(app: ASGI3Application) -> ASGI3Application | None:
+    """Return what may answer requests without forwarded fields directly: the application behind the middleware.
+
+    None if these have to pass `app`, because it is another middleware, or a program has replaced a part of it.
+    """
+    if type(app) is not _OWN_MIDDLEWARE or type(app.trusted_hosts) is not _OWN_TRUSTED_HOSTS:
+        return None
+    return app.app if all(vars(owner)[name] is function for owner, name, function in _OWN) else None
+
+
+def own_rules(trusted_hosts: object) -> bool:
+    """Whether the client is found in lists as `_TrustedHosts` does, by whatever it is that trusts."""
+    cls = type(trusted_hosts)
+    found = getattr(cls, "get_trusted_client_address", None)
+    return issubclass(cls, _OWN_TRUSTED_HOSTS) and found is _OWN_FINDS_CLIENT
 
 
 def _forwarded_fields(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bytes]:

@@ -13,7 +13,7 @@ from uvicorn._types import ASGI3Application, ProtocolConfig
 from uvicorn.access.log import AccessLog, FormattedLog, LineBuffer, LoggerLog
 from uvicorn.access.request_id import RequestIds
 from uvicorn.metrics.page import Page
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.middleware.proxy_headers import app_without_fields
 from uvicorn.overload.gate import Gate
 from uvicorn.protocols.http.cycle import RequestResponseCycle, made_by_us
 from uvicorn.protocols.http.flow_control import service_unavailable
@@ -157,7 +157,7 @@ class ProtocolSettings:
         """Have this application serve requests."""
         self.app = app
         # The middleware does nothing for a request without forwarded fields, so such a request need not pass it.
-        self.direct_app = app.app if type(app) is ProxyHeadersMiddleware else app
+        self.direct_app = app_without_fields(app) or app
 
     def set_log(self, access: AccessLog | LoggerLog | None, formatted: FormattedLog | None) -> None:
         """Log requests in one of these ways."""

@@ -73,8 +73,7 @@ impl Runner {
     pub(crate) fn new(host: Rc<Host>, config: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = config.py();
         let app = config.getattr("loaded_app")?;
-        let middleware = py.import("uvicorn.middleware.proxy_headers")?.getattr("ProxyHeadersMiddleware")?;
-        let direct_app = if app.get_type().is(&middleware) { Some(app.getattr("app")?.unbind()) } else { None };
+        let direct_app = py.import("uvicorn.middleware.proxy_headers")?.call_method1("app_without_fields", (&app,))?;
         let reuse = host.settings.reuse;
         let event_loop = host.event_loop.bind(py);
         Ok(Self {
@@ -88,7 +87,7 @@ impl Runner {
             gate: Gate::of_state(host.state.bind(py), config, event_loop)?,
             connections: Connections::new(&host.state.bind(py).getattr("connections")?)?,
             app: app.unbind(),
-            direct_app,
+            direct_app: (!direct_app.is_none()).then(|| direct_app.unbind()),
             unavailable_app: unavailable_app(config)?.unbind(),
             mounts: Mounts::of_config(config)?.map(Box::new),
             host,
