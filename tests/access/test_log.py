@@ -21,6 +21,7 @@ from tests import machines
 from tests.doubles import MockLoop
 from tests.protocols.harness import GET, request, respond, serve
 from tests.utils import wait_until
+from uvicorn.access import log
 from uvicorn.access.log import AccessLog
 from uvicorn.logging import LOGGING_CONFIG, AccessFormatter
 
@@ -76,15 +77,15 @@ def scope(path: str = "/", query: bytes = b"", client: Any = ("127.0.0.1", 5000)
 
 @pytest.fixture
 def passed_to_logging(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls of the logger: none while the fast path is in force."""
+    """The records that the logger gets: none while the fast path is in force."""
     calls: list[Any] = []
-    original = logging.Logger.info
+    original = log.arguments
 
-    def info(self: logging.Logger, *args: Any, **options: Any) -> None:
+    def arguments(*args: Any) -> Any:
         calls.append(args)
-        original(self, *args, **options)
+        return original(*args)
 
-    monkeypatch.setattr(logging.Logger, "info", info)
+    monkeypatch.setattr(log, "arguments", arguments)
     return calls
 
 
@@ -708,3 +709,78 @@ async def test_client_name_the_stream_cannot_encode_costs_no_other_line(
     lines = raw.getvalue().decode("ascii").splitlines()
     assert [line.split('"')[1] for line in lines] == ["GET /1 HTTP/1.1", "GET /3 HTTP/1.1"]
     assert "--- Logging error ---" in capsys.readouterr().err
+
+
+AT_ANY_TIME = ("info", "_log", "makeRecord", "handle", "callHandlers")
+AT_START = ("isEnabledFor", "findCaller", "filter")
+
+
+@pytest.mark.parametrize("owner", [logging.Logger, ACCESS], ids=["class", "logger"])
+@pytest.mark.parametrize(
+    ("name", "when"),
+    [*((name, when) for name in AT_ANY_TIME for when in ("start", "later")), *((name, "start") for name in AT_START)],
+)
+async def test_method_that_an_agent_replaces_is_called(
+    http_protocol_cls: Any, stream: Stream, owner: Any, name: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Monitoring agents replace methods in the class (`callHandlers`), or one of the logger `uvicorn.access`."""
+    configure(stream)
+    calls: list[str] = []
+    original = getattr(owner, name)
+
+    def replacement(*args: Any, **options: Any) -> Any:
+        calls.append(name)
+        return original(*args, **options)
+
+    def replace() -> None:
+        if owner is ACCESS:
+            monkeypatch.setitem(vars(owner), name, replacement)
+        else:
+            monkeypatch.setattr(owner, name, replacement)
+
+    if when == "start":
+        replace()
+    async with serve(http_protocol_cls, respond(), access_log=True) as service:
+        client = await service.connect()
+        await client.send(GET)
+        await client.response()
+        if when == "later":
+            replace()
+        calls.clear()
+        await client.send(GET * 3)
+        for _ in range(3):
+            await client.response()
+        await wait_until(lambda: stream.getvalue().count("\n") == 4)
+    assert len(calls) >= 3
+
+
+async def test_class_of_the_logger_that_changes_is_noticed(
+    http_protocol_cls: Any, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    class Counting(logging.Logger):
+        def info(self, *args: Any, **options: Any) -> None:
+            calls.append("info")
+            super().info(*args, **options)
+
+    configure(stream)
+    async with serve(http_protocol_cls, respond(), access_log=True) as service:
+        client = await service.connect()
+        monkeypatch.setattr(ACCESS, "__class__", Counting)
+        await client.send(GET)
+        await client.response()
+    assert calls == ["info"]
+
+
+async def test_logger_with_an_attribute_of_the_program_takes_the_fast_path(
+    http_protocol_cls: Any, stream: Stream, passed_to_logging: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(stream)
+    async with serve(http_protocol_cls, respond(), access_log=True) as service:
+        client = await service.connect()
+        monkeypatch.setitem(vars(ACCESS), "note", 1)
+        await client.send(GET)
+        await client.response()
+        await wait_until(lambda: stream.getvalue().count("\n") == 1)
+    assert passed_to_logging == []

@@ -6,7 +6,8 @@ With the setting `access_log_format` the record has the same arguments, and its 
 While that logger is exactly as uvicorn set it up, the line is formatted here instead and all lines of one turn of the
 event loop are written at once: the same bytes for a fraction of the cost. Whether it still is, is looked at for each
 record and not for each turn: an application runs between two requests, and may change logging there. So any handler,
-filter, formatter or level changed at any time is honoured from the next request on.
+filter, formatter or level changed at any time is honoured from the next request on, and so is each method of the logger
+that a monitoring agent replaces.
 
 Lines that exist when the first response of a turn leaves are written before it: a client with one request at a time
 finds its line written when it has the response, and a busy server writes once more per turn.
@@ -16,7 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
+from logging import Logger
 from time import perf_counter_ns, time_ns
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from uvicorn.access.arguments import get_client_addr, get_path_with_query_string
@@ -43,6 +47,23 @@ MAX_CLIENTS = 4096
 """Formatted client addresses kept: as many as connections that are busy at one moment, about half a megabyte."""
 
 
+_CALLED = ("info", "_log", "makeRecord", "handle", "callHandlers", "isEnabledFor", "findCaller", "filter")
+"""The methods of a logger that a record passes. Monitoring agents replace some of the first five, at any time."""
+
+_info, _log, _make_record, _handle, _call_handlers = (getattr(Logger, name) for name in _CALLED[:5])
+
+
+def _are_own(cls: type, methods: tuple[str, ...]) -> bool:
+    """Tell whether methods are functions of the modules of their classes, and not wrappers around them."""
+    for method in methods:
+        owner = next(base for base in cls.__mro__ if method in vars(base))
+        function = vars(owner)[method]
+        # By their type: some wrappers copy all attributes of the function inside.
+        if type(function) is not FunctionType or function.__globals__ is not vars(sys.modules[owner.__module__]):
+            return False
+    return True
+
+
 def is_wanted() -> bool:
     """Tell whether records are wanted at all: `logger.isEnabledFor(INFO)`, mostly without that call."""
     # The logger keeps the answers until any level changes.
@@ -59,7 +80,10 @@ class LineBuffer:
             test) switches buffering off.
     """
 
-    __slots__ = ("lines", "handler", "formatter", "_loop", "_scheduled", "_begun", "_colors", "_handlers")
+    __slots__ = (
+        *("lines", "handler", "formatter", "_loop", "_scheduled", "_begun", "_colors", "_handlers"),
+        "_attributes",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -70,12 +94,13 @@ class LineBuffer:
         self.formatter: AccessFormatter | None = None
         self._colors: bool | None = None
         self._handlers: list[logging.Handler] = []
+        self._attributes = 0  # of the logger, when it had none of a method's name
         if isinstance(loop, asyncio.AbstractEventLoop):
             self._learn()
 
     def _learn(self) -> None:
         """Remember the handler and the formatter if they are uvicorn's own."""
-        if Shortcut.LOGGING not in chosen() or type(logger) is not logging.Logger or len(logger.handlers) != 1:
+        if Shortcut.LOGGING not in chosen() or type(logger) is not Logger or len(logger.handlers) != 1:
             return
         handler = logger.handlers[0]
         if not isinstance(handler, logging.StreamHandler) or type(handler) not in (PipeHandler, logging.StreamHandler):
@@ -83,10 +108,21 @@ class LineBuffer:
         formatter = handler.formatter
         if type(formatter) is not AccessFormatter or formatter._fmt != ACCESS_FORMAT or formatter.datefmt is not None:
             return
+        is_own = _are_own(type(handler), ("handle", "emit")) and _are_own(AccessFormatter, ("format", "formatMessage"))
+        if not (is_own and self.calls_own_functions()):
+            return
         self.handler = handler
         self.formatter = formatter
         self._colors = formatter.use_colors
         self._handlers = [handler]
+
+    def calls_own_functions(self) -> bool:
+        """Tell whether the logger would still call the functions of `logging`; `is_untouched` mostly knows."""
+        attributes = vars(logger)
+        if type(logger) is not Logger or not _are_own(Logger, _CALLED) or not attributes.keys().isdisjoint(_CALLED):
+            return False
+        self._attributes = len(attributes)
+        return True
 
     def is_untouched(self) -> bool:
         """Tell whether logging is still exactly as it was when `_learn` looked; `is_wanted` looks at levels."""
@@ -99,6 +135,13 @@ class LineBuffer:
             and handler.formatter is formatter
             and formatter.use_colors is self._colors
             and handler.level <= INFO
+            and type(logger) is Logger
+            and Logger.callHandlers is _call_handlers
+            and Logger.makeRecord is _make_record
+            and Logger.handle is _handle
+            and Logger.info is _info
+            and Logger._log is _log
+            and (len(logger.__dict__) == self._attributes or self.calls_own_functions())
             and logging._logRecordFactory is logging.LogRecord  # type: ignore[attr-defined] # the getter is a call
         )
 
@@ -229,7 +272,7 @@ class LoggerLog:
 
     __slots__ = ("logger",)
 
-    def __init__(self, logger: logging.Logger) -> None:
+    def __init__(self, logger: Logger) -> None:
         self.logger = logger
 
     def record(self, scope: WWWScope, status: int) -> None:

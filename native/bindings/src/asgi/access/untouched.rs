@@ -5,9 +5,12 @@
 //! third of asking the objects. These dicts belong to their objects for life. (Having the interpreter tell when a dict
 //! changes would cost less still, but version 3.13 does not report `logger.disabled = True`.)
 
-use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
+use std::cell::Cell;
 
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyType};
+
+use crate::base::ffi::dict::class_version;
 use crate::base::names::Names;
 use crate::base::objects::same;
 
@@ -15,6 +18,7 @@ pub(super) const INFO: u8 = 20;
 
 /// Logger, handler and formatter of the default configuration, and their parts.
 pub(super) struct Untouched {
+    functions: Functions,
     logger_fields: Py<PyDict>,
     handler: Py<PyAny>,
     handler_fields: Py<PyDict>,
@@ -37,6 +41,7 @@ impl Untouched {
         let formatter = python.getattr("formatter")?;
         let logging = py.import("logging")?;
         Ok(Some(Self {
+            functions: Functions::new(python)?,
             logger_fields: fields(&py.import("uvicorn.access.log")?.getattr("logger")?)?,
             handler_fields: fields(&handler)?,
             handler_level: handler.getattr("level")?.unbind(),
@@ -62,7 +67,53 @@ impl Untouched {
             && is(handler, &names.formatter, &self.formatter)?
             && is(handler, &names.level, &self.handler_level)?
             && is(self.formatter_fields.bind(py), &names.use_colors, &self.colors)?
-            && is(self.logging.bind(py), &names.log_record_factory, &self.record_class)?)
+            && is(self.logging.bind(py), &names.log_record_factory, &self.record_class)?
+            && self.functions.are_own(logger)?)
+    }
+}
+
+/// The functions of `logging` that a record passes: monitoring agents replace them in the class, or in the logger.
+struct Functions {
+    /// The Python side, which compares them.
+    python: Py<PyAny>,
+    logger: Py<PyAny>,
+    class: Py<PyType>,
+    /// The version of the class and the number of the logger's attributes at the last comparison.
+    seen: Cell<(u32, usize)>,
+    are_own: Cell<bool>,
+}
+
+impl Functions {
+    fn new(python: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = python.py();
+        let logger = py.import("uvicorn.access.log")?.getattr("logger")?;
+        Ok(Self {
+            python: python.clone().unbind(),
+            class: logger.get_type().unbind(),
+            logger: logger.unbind(),
+            seen: Cell::default(),
+            are_own: Cell::default(),
+        })
+    }
+
+    /// Whether they are; `fields` are the attributes of the logger.
+    #[inline]
+    fn are_own(&self, fields: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let py = fields.py();
+        let class = self.class.bind(py);
+        if !std::ptr::eq(self.logger.bind(py).get_type_ptr(), class.as_type_ptr()) {
+            return Ok(false);
+        }
+        let now = (class_version(class), fields.len());
+        if now.0 == 0 || now != self.seen.get() { self.look(fields) } else { Ok(self.are_own.get()) }
+    }
+
+    #[cold]
+    fn look(&self, fields: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let py = fields.py();
+        self.are_own.set(self.python.bind(py).call_method0("calls_own_functions")?.extract()?);
+        self.seen.set((class_version(self.class.bind(py)), fields.len()));
+        Ok(self.are_own.get())
     }
 }
 
