@@ -220,7 +220,7 @@ class Server:
         """
         if not self.config.loaded:
             # Before signals are handled: one that comes during a slow import ends it at once.
-            self.config.load_app()
+            self.config.import_app()
         # Behind the import, of which nothing needs to be kept.
         keep_freed_memory()
         # Before the coroutine is made: a loop that cannot be had exits here.

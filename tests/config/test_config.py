@@ -419,12 +419,17 @@ def test_the_version_is_unknown_until_the_interface_is_detected() -> None:
         _ = Config(asgi_app, log_config=None).asgi_version
 
 
-def test_an_unknown_interface_is_refused(log: Log) -> None:
+@pytest.mark.parametrize("interface", ["cgi", "", None, 0, False, []])
+def test_an_unknown_interface_is_refused(interface: Any, log: Log) -> None:
     """IF-08: deliberately different, upstream finds it when loading, or serves nobody"""
     with pytest.raises(SettingError) as caught:
-        Config(asgi_app, log_config=None, interface="cgi")  # type: ignore[arg-type]
+        Config(asgi_app, log_config=None, interface=interface)
     assert report_error(caught.value)
-    assert log() == [("ERROR", "interface must be one of auto, asgi3, asgi2, wsgi, not 'cgi'.")]
+    assert log() == [("ERROR", f"interface must be one of auto, asgi3, asgi2, wsgi, not {interface!r}.")]
+
+
+def test_backlog_that_is_not_set_is_the_default() -> None:
+    assert Config(asgi_app, log_config=None, backlog=None).backlog == 2048  # type: ignore[arg-type]
 
 
 def test_asgi2_is_adapted() -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from uvicorn._compat import has_gil, iscoroutinefunction
 from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
 from uvicorn.config._declare import Row
-from uvicorn.config._values import LONGEST, check
+from uvicorn.config._values import LONGEST, accepts, check
 from uvicorn.config.application import build_app, detect_interface, warn_of_mistakes
 from uvicorn.config.default_headers import encode_fields, says_close, with_server, without_connection
 from uvicorn.config.errors import STARTUP_FAILURE, SettingError, blaming, blaming_package, fail
@@ -208,6 +208,8 @@ class Config(Settings):
         self._check_settings(row for row in ROWS.values() if row.section == "Logging")
         self.configure_logging()
         self._check_settings(row for row in ROWS.values() if row.section != "Logging")
+        if self.interface not in INTERFACES:  # `check` accepts every false value
+            raise SettingError(f"interface must be {accepts(ROWS['interface'])}, not {self.interface!r}.")
         self.headers = self.headers or []
         self._resolve_places()
         self.mount = _strings(self.mount)
@@ -611,6 +613,17 @@ class Config(Settings):
         except ImportFromStringError as exc:
             fail("Error loading ASGI app. %s", exc, hint=exc.hint)
 
+    def import_app(self) -> None:
+        """Import the application before `load` does, unless the program has a `load_app` of its own.
+
+        That is called by `load` alone, as by upstream: once, and in the event loop.
+
+        Raises:
+            SystemExit, ModuleNotFoundError: see `load_app`.
+        """
+        if type(self).load_app is _OWN_LOAD_APP and "load_app" not in vars(self):
+            self.load_app()
+
     def load_implementations(self) -> None:
         """Import the implementations, and do nothing with them."""
         self._http_protocol_class()
@@ -801,6 +814,10 @@ class Config(Settings):
             return bind_sockets(self, logger, one=one)
         except OSError as exc:
             fail("%s", exc, hint=getattr(exc, "hint", None))
+
+
+_OWN_LOAD_APP = Config.load_app
+"""Before programs replace it."""
 
 
 def __getattr__(name: str) -> Any:

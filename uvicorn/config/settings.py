@@ -302,6 +302,7 @@ class Settings:
     backlog: int = setting(
         default=2048,
         section="Socket",
+        none_is_default=True,
         minimum=0,
         maximum=2**31 - 1,
         help="Connections that the system queues until they are accepted.",

@@ -102,7 +102,7 @@ class ThreadedServer:
             SystemExit: the application could not be imported, or the address not be bound.
             KeyboardInterrupt: SIGINT has ended them.
         """
-        self.config.load_app()  # before there are threads, so that an error in it is logged once
+        self.config.import_app()  # before there are threads, so that an error in it is logged once
         sockets = self.config.bind_sockets() if sockets is None else sockets
         for sock in sockets:
             # The duplicates share their flags with the original. If it blocked, a loop would wait in `accept` for a
