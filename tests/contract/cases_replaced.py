@@ -7,8 +7,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
+import signal
 import ssl
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -249,6 +254,138 @@ for http in ("auto", "h11", "httptools"):
             FOUND[f"logging: {name} of the {place}, {http}"] = functools.partial(
                 access_logged, http, functools.partial(replace, name)
             )
+
+
+# Supervisors
+
+SUPERVISED = """
+import os, sys, uvicorn
+from uvicorn.supervisors import multiprocess
+
+PARENT = os.environ.setdefault("CASE_PARENT", str(os.getpid()))
+
+
+def note(name):
+    if str(os.getpid()) == PARENT:
+        with open("notes", "a") as file:
+            print(name, file=file)
+
+
+class Process(multiprocess.Process):
+    def start(self):
+        note("start")
+        super().start()
+        with open("pids", "a") as file:
+            print(self.process.pid, file=file)
+
+    def ping(self, timeout=5):
+        note("ping")
+        return super().ping(timeout)
+
+    def is_alive(self, timeout=5):
+        note("is_alive")
+        return super().is_alive(timeout)
+
+    def is_ready(self, timeout=5):
+        note("is_ready")
+        return super().is_ready(timeout)
+
+    def wait_until_ready(self, timeout, should_exit=None):
+        note("wait_until_ready" if should_exit is not None else "nothing to wait for")
+        return super().wait_until_ready(timeout, should_exit)
+
+    def terminate(self):
+        note("terminate")
+        super().terminate()
+
+    def kill(self):
+        note("kill")
+        super().kill()
+
+    def join(self):
+        note("join")
+        super().join()
+
+
+class Multiprocess(multiprocess.Multiprocess):
+    def init_processes(self):
+        note("init_processes")
+        super().init_processes()
+
+    def keep_subprocess_alive(self):
+        note("keep_subprocess_alive")
+        super().keep_subprocess_alive()
+
+    def restart_all(self):
+        note("restart_all")
+        super().restart_all()
+        note("restarted")
+
+    def terminate_all(self):
+        note("terminate_all")
+        super().terminate_all()
+
+    def join_all(self):
+        note("join_all")
+        super().join_all()
+
+    def handle_hup(self):
+        note("handle_hup")
+        super().handle_hup()
+
+    def handle_term(self):
+        note("handle_term")
+        super().handle_term()
+
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+multiprocess.Process = Process
+if __name__ == "__main__":
+    config = uvicorn.Config("supervised:app", port=int(sys.argv[1]), workers=2)
+    Multiprocess(config, sockets=[config.bind_socket()]).run()
+"""
+
+
+def notes() -> list[str]:
+    """What the parent process has noted."""
+    return Path("notes").read_text().split() if Path("notes").exists() else []
+
+
+def supervised(*ends: signal.Signals) -> Any:
+    """Which methods of subclasses with upstream's signatures are called, and how often those that begin and end."""
+    port = harness.free_port()
+    Path("supervised.py").write_text(SUPERVISED)
+    with open("log", "wb") as log:
+        process = subprocess.Popen([sys.executable, "supervised.py", str(port)], stdout=log, stderr=log)
+    harness.wait_until(lambda: notes().count("is_alive") >= 4 or process.poll() is not None)
+    answers = asyncio.run(asked(("127.0.0.1", port))) if process.poll() is None else []
+    for number in ends:
+        if number == signal.SIGKILL:
+            os.kill(int(Path("pids").read_text().split()[-1]), number)
+            harness.wait_until(lambda: notes().count("start") == 3)
+        else:
+            process.send_signal(number)
+        if number == signal.SIGHUP:
+            harness.wait_until(lambda: "restarted" in notes() or process.poll() is not None)
+    status = process.wait(20)
+    counted = ("start", "kill", "join", "terminate_all", "join_all", "restart_all", "init_processes")
+    found = notes()
+    return {
+        "answers": answers,
+        "status": status,
+        "called": set(found),
+        "times": {name: found.count(name) for name in counted},
+    }
+
+
+FOUND["supervised: restart and end"] = functools.partial(supervised, signal.SIGHUP, signal.SIGTERM)
+FOUND["supervised: end"] = functools.partial(supervised, signal.SIGTERM)
+FOUND["supervised: death and end"] = functools.partial(supervised, signal.SIGKILL, signal.SIGTERM)
 
 
 def cases() -> dict[str, harness.Case]:

@@ -1004,6 +1004,50 @@ def test_restart_returns_when_all_are_replaced(supervisor: Multiprocess) -> None
     assert all(process.is_alive(30) for process in supervisor.processes)
 
 
+def test_restart_of_a_program_gives_way_to_a_signal_that_ends(
+    supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a program makes of `restart_all` handles SIGHUP; meanwhile no other signal is handled."""
+    calls: list[str] = []
+    restart = Multiprocess.restart_all
+
+    def restart_all(self: Multiprocess) -> None:
+        calls.append("restart_all")
+        restart(self)
+
+    monkeypatch.setattr(Multiprocess, "restart_all", restart_all)
+    monkeypatch.setattr(Process, "can_replace", lambda self: False)
+    supervisor.init_processes()
+    supervisor.signal_queue.append(signal.SIGHUP)
+    with running_thread(supervisor.handle_signals):
+        wait_for(lambda: supervisor._pool.is_replacing)
+        supervisor.signal_queue.append(signal.SIGTERM)
+    assert calls == ["restart_all"]
+    assert supervisor.should_exit.is_set()
+    supervisor._pool.drain()
+    wait_for(lambda: all(process.exitcode is not None for process in supervisor._pool.everyone))
+
+
+def test_workers_that_a_program_ends_its_own_way_are_waited_for(
+    supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int | None] = []
+
+    def terminate_all(self: Multiprocess) -> None:
+        for process in self.processes:
+            told.append(process.pid)
+            process.terminate()
+
+    monkeypatch.setattr(Multiprocess, "terminate_all", terminate_all)
+    with running_thread(supervisor.run):
+        wait_for(lambda: len(supervisor.processes) == 2 and supervisor._pool.is_serving)
+        first = list(supervisor.processes)
+        supervisor.should_exit.set()
+    assert told == [process.pid for process in first]
+    assert supervisor.processes == first
+    assert [process.exitcode for process in first] == [-signal.SIGTERM] * 2
+
+
 def test_restart_is_aborted_when_the_new_process_is_never_ready(
     supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -406,6 +406,41 @@ def test_target_returns_when_the_server_has_served(worker: ProcessWorker, monkey
     assert worker.has_served
 
 
+# Methods that programs override
+
+
+@pytest.mark.parametrize("name", ["is_alive", "ping"])
+def test_answer_of_a_program_decides_whether_a_worker_is_silent(name: str) -> None:
+    """It is asked twice a second, as by upstream, of a worker that has served."""
+    answers: list[bool] = []
+    asked: list[float] = []
+
+    def ask(self: ProcessWorker, timeout: float = 5) -> bool:
+        asked.append(timeout)
+        return answers[-1]
+
+    worker = type("Asking", (ProcessWorker,), {name: ask})(make_config(timeout_worker_healthcheck=3), [])
+    process = type("Living", (), {"is_alive": lambda self: True, "exitcode": None, "sentinel": 0, "pid": 1})()
+    worker.process = process
+    try:
+        answers.append(False)
+        assert not worker.is_silent(100.0)
+        assert worker.deadline is None
+        worker._has_served = True
+        answers.append(True)
+        assert not worker.is_silent(100.0)
+        assert worker.deadline == 100.5
+        answers.append(False)
+        assert not worker.is_silent(100.4)
+        assert worker.is_silent(100.5)
+        assert asked == [3, 3]
+        process.exitcode = 1
+        assert not worker.is_silent(200.0)  # it has died, which is another matter
+    finally:
+        worker.parent_conn.close()
+        worker.child_conn.close()
+
+
 # A real child
 
 

@@ -63,11 +63,16 @@ class FakeWorker:
         if self.dies_when_killed:
             self.exitcode = -9
 
-    def join(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: float | None = None) -> None:
+        self.log.append("wait")
+
+    def collect(self) -> None:
+        self.log.append("collect")
+
+    def join(self) -> None:
         self.log.append("join")
 
-    def is_ready(self, timeout: float = 5) -> bool:
-        assert timeout == 0, "the pool must not wait"
+    def can_replace(self) -> bool:
         return self.stage in (Stage.SERVING, Stage.RETIRING)
 
     def is_silent(self, now: float) -> bool:
@@ -162,6 +167,14 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
+def test_drain_of_workers_that_have_been_told() -> None:
+    bench = Bench(2)
+    bench.pool.start()
+    bench.pool.drain(tell=False)
+    assert bench.pool.is_draining
+    assert all("terminate" not in worker.log for worker in bench.made)
+
+
 # Death and silence
 
 
@@ -193,7 +206,7 @@ def test_worker_that_has_served_is_replaced_at_once(code: int, how: str, log: py
     bench.made[0].exit(code)
     bench.watch()
     assert bench.pids == [2, 3]
-    assert bench.made[0].log == ["start", "join"]
+    assert bench.made[0].log == ["start", "wait", "collect"]
     assert log.messages == [f"Child process [1] died ({how}), 3 connections lost, starting another at once."]
     assert log.records[0].levelname == "ERROR"
     assert not bench.pool.failed
@@ -473,7 +486,7 @@ def test_last_words_of_a_dead_worker_are_heard() -> None:
     worker = bench.made[0]
 
     def listen(now: float) -> None:
-        if "join" in worker.log:
+        if "wait" in worker.log:
             worker.reach(Stage.SERVING)
 
     worker.listen = listen  # type: ignore[method-assign]

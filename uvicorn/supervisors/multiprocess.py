@@ -153,6 +153,7 @@ class Multiprocess:
         if self._board is not None:
             worker.metrics_pages = [self._board.page(shared=True) for _ in range(self.config.threads)]
         worker.surroundings = self.surroundings
+        worker.should_exit = self.should_exit
         self._placed.append(worker)
         return worker
 
@@ -284,15 +285,23 @@ class Multiprocess:
         if self.notifier is not None:
             self.notifier.stopping()
         self.terminate_all()
+        with self._lock:
+            if not self._pool.is_draining:
+                self._pool.drain(tell=False)  # a `terminate_all` of the program's does that its own way
         self._refuse_at = time.monotonic() + self.config.drain_delay
-        for process in self._pool.everyone:
-            process.join(0)  # says that it is waited for
+        everyone = self._pool.everyone
+        for process in everyone:
+            process.wait(0)  # says that it is waited for
             while process.exitcode is None:
                 self._refuse_when_due()
                 self._sleep()
                 self._hurry_on_signal()
                 self._watch()
         self._watch()  # the last one may have ended between two looks
+        self.join_all()
+        for process in everyone:
+            if process not in self.processes:
+                process.join()
         if self._refuse_at is not None:
             self._refuse_at = 0.0
             self._refuse_when_due()
@@ -345,8 +354,9 @@ class Multiprocess:
         """Replace all workers, each once its successor serves; returns when the old ones have ended."""
         with self._lock:
             self._pool.replace_all()
-        while not self._pool.is_settled and not self.should_exit.is_set():
+        while not self._pool.is_settled and not self._is_to_end():
             self._watch()
+            self._notify()
             self._sleep()
 
     def keep_subprocess_alive(self) -> None:
@@ -390,6 +400,9 @@ class Multiprocess:
         logger.info("Received SIGHUP, restarting processes.")
         if self.notifier is not None:
             self.notifier.reloading()
+        if type(self).restart_all is not _OWN_RESTART or "restart_all" in vars(self):
+            self.restart_all()  # what a program has made of it returns when the old ones have ended
+            return
         with self._lock:
             self._pool.replace_all()
 
@@ -422,6 +435,10 @@ class Multiprocess:
             return
         with self._lock:
             self._pool.scale(self._pool.size - 1)
+
+
+_OWN_RESTART = Multiprocess.restart_all
+"""Before programs replace it."""
 
 
 def _new_board() -> Board:

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 POLL_INTERVAL = 0.1
 """Seconds between two looks of `wait_until_ready`, whose `should_exit` may be any event."""
 
+HEALTH_INTERVAL = 0.5
+"""Seconds between two calls of `is_alive`, if a program has overridden that: as upstream calls it."""
+
 RELIEVED = b"relieved"
 """Tells a child that its successor serves; any other message is a question."""
 
@@ -59,7 +62,7 @@ def make_server(config: Config) -> Server | ThreadedServer:
 
 
 class Worker(Protocol):
-    """A server somewhere else. Its methods return at once, `join` excepted."""
+    """A server somewhere else. Its methods return at once, `wait` excepted."""
 
     @property
     def pid(self) -> int | None:
@@ -96,11 +99,17 @@ class Worker(Protocol):
     def kill(self) -> None:
         """End it without a graceful shutdown."""
 
-    def join(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: float | None = None) -> None:
         """Wait until it has ended, at most `timeout` seconds."""
 
-    def is_ready(self, timeout: float = 5) -> bool:
-        """Whether it serves, if that can be found out within `timeout` seconds."""
+    def collect(self) -> None:
+        """Note that it has ended by itself, or was killed."""
+
+    def join(self) -> None:
+        """Note that it has ended after `terminate`."""
+
+    def can_replace(self) -> bool:
+        """Whether it serves, so that another can end."""
 
     def is_silent(self, now: float) -> bool:
         """Whether it has stopped answering; asks it again when that is due."""
@@ -171,6 +180,7 @@ class ProcessWorker:
     Attributes:
         load_places: where each event loop of the child tells the others how many connections it has; to be set before
             `start`.
+        should_exit: set when the supervisor is to end; `wait_until_ready` of a subclass gets it.
         metrics_pages: where each of them counts, if the metrics are served; to be set before `start`, too.
         surroundings: context manager entered while the process starts.
     """
@@ -181,6 +191,8 @@ class ProcessWorker:
         self.surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
         self.load_places: list[WorkerLoad] = []
         self.metrics_pages: list[Page] = []
+        self.should_exit: threading.Event | None = None
+        self._health_at = 0.0 if self._overrides("is_alive", "ping", "_healthcheck") else None
         self.parent_conn, self.child_conn = Pipe()
         self._process: BaseProcess | None = None
         self._begin_child()
@@ -398,12 +410,26 @@ class ProcessWorker:
         self._was_killed = True
         self.process.kill()
 
-    def join(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: float | None = None) -> None:
         """Wait until the child has ended, at most `timeout` seconds; the first call says so in the log."""
         if not self._has_joined:
             logger.info("Waiting for child process [%d]", self.process.pid)
         self._has_joined = True
         self.process.join(timeout)
+
+    def join(self) -> None:
+        """Wait until the child has ended. A supervisor calls this once for each, when it has."""
+        self.wait()
+
+    def collect(self) -> None:
+        """Call what upstream calls for a child that has died: `join`, and `kill` if a program has overridden it."""
+        if self._overrides("kill") and not self._was_killed:
+            self.kill()
+        self.join()
+
+    def _overrides(self, *methods: str) -> bool:
+        """Tell whether programs have overridden or patched any of these methods."""
+        return any(getattr(type(self), name) is not _OWN[name] or name in vars(self) for name in methods)
 
     # In the parent: questions and reports
 
@@ -424,14 +450,23 @@ class ProcessWorker:
 
     def ping(self, timeout: float = 5) -> bool:
         """Whether the child answers within `timeout` seconds."""
-        return self._ask(timeout) is not None
+        return self._healthcheck(timeout) is not None
 
     def is_ready(self, timeout: float = 5) -> bool:
         """Whether the child serves; it is asked, and has `timeout` seconds to answer, unless it has reported so."""
         self.listen(time.monotonic())
         if self._stage in (Stage.SERVING, Stage.RETIRING):
             return self.process.is_alive()
-        return self._ask(timeout) is True
+        return self._healthcheck(timeout) is True
+
+    def can_replace(self) -> bool:
+        """Whether the child serves; if it does, a `wait_until_ready` that a program has overridden decides."""
+        if not self._overrides("wait_until_ready"):
+            return self.is_ready(0)
+        self.listen(time.monotonic())
+        return self._stage in (Stage.SERVING, Stage.RETIRING) and self.wait_until_ready(
+            self.config.timeout_worker_healthcheck, self.should_exit
+        )
 
     def is_alive(self, timeout: float = 5) -> bool:
         """Whether the process exists and answers within `timeout` seconds."""
@@ -449,7 +484,7 @@ class ProcessWorker:
             wait([self.parent_conn, self.process.sentinel], min(POLL_INTERVAL, remaining))
         return False
 
-    def _ask(self, timeout: float) -> bool | None:
+    def _healthcheck(self, timeout: float) -> bool | None:
         """The answer to a question; None if there is none within `timeout` seconds (0 does not ask at all)."""
         if timeout <= 0:
             return None
@@ -466,6 +501,11 @@ class ProcessWorker:
 
     def is_silent(self, now: float) -> bool:
         """Whether the child has stopped answering; asks it again when that is due."""
+        if self._health_at is not None:
+            if not self._has_served or now < self._health_at:
+                return False
+            self._health_at = now + HEALTH_INTERVAL
+            return not self.is_alive(timeout=self.config.timeout_worker_healthcheck) and self.exitcode is None
         if self._heartbeat.is_due(now):
             # Asked, too, by a `ping` on another thread; and a child that has closed its end will never answer.
             self._heartbeat.ask(now)
@@ -517,6 +557,8 @@ class ProcessWorker:
     @property
     def deadline(self) -> float | None:
         """When to call `is_silent` next, unless the child reports something before."""
+        if self._health_at is not None:
+            return self._health_at if self._has_served else None
         return self._heartbeat.deadline
 
     def ask_for_requests(self) -> None:
@@ -617,3 +659,7 @@ class ProcessWorker:
         self._talk = Talk.NOTHING
         self._listings = []
         self._is_told.set()
+
+
+_OWN = {name: vars(ProcessWorker)[name] for name in ("is_alive", "ping", "_healthcheck", "kill", "wait_until_ready")}
+"""What programs override that is called then only, or then otherwise."""

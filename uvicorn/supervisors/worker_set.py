@@ -236,15 +236,16 @@ class WorkerSet(Generic[W]):
         for member in reversed(self._in_charge[size:]):
             self._dismiss(member)
 
-    def drain(self) -> None:
-        """Tell all workers to end and start no more."""
+    def drain(self, *, tell: bool = True) -> None:
+        """Tell all workers to end and start no more; without `tell`, something else does that."""
         self._drained = self.workers
         self._replace_again = False
         if (new := self._joining) is not None:
             self._dismiss(new)
         for member in self._in_charge:
             member.phase, member.told_at = Phase.ENDING, self._clock()
-            member.worker.terminate()
+            if tell:
+                member.worker.terminate()
 
     def hurry(self) -> None:
         """Tell the workers that are ending not to wait for clients, and kill them soon."""
@@ -423,7 +424,7 @@ class WorkerSet(Generic[W]):
         worker = member.worker
         if reason:
             self._kill(member)
-        worker.join(KILL_WAIT)
+        worker.wait(KILL_WAIT)
         worker.listen(now)  # its last words
         if not reason:
             self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
@@ -462,7 +463,9 @@ class WorkerSet(Generic[W]):
             if reason:
                 self._report_kill(worker, reason, what)
             self._report_failure(worker, gives_up, delay)
-        if worker.exitcode is None:
+        if worker.exitcode is not None:
+            worker.collect()
+        else:
             member.phase, member.told_at, member.asked_for_stacks = Phase.BURIED, now, False
             self._members.append(member)
         if gives_up and not self.failed:
@@ -515,7 +518,7 @@ class WorkerSet(Generic[W]):
         if member.phase is not Phase.BURIED:
             member.phase = Phase.KILLED
         member.worker.kill()
-        member.worker.join(KILL_WAIT)
+        member.worker.wait(KILL_WAIT)
 
     def _report_kill(self, worker: W, reason: str, what: str, follows: str = "") -> None:
         """Log why a worker was killed, its lost requests, and the next step."""
@@ -638,7 +641,7 @@ class WorkerSet(Generic[W]):
     def _await_replacement(self, new: Member[W], now: float) -> None:
         old, worker = new.replaces, new.worker
         assert old is not None
-        if worker.exitcode is None and worker.is_ready(0):
+        if worker.exitcode is None and worker.can_replace():
             self._aborted = 0
             if old not in self._in_charge:  # it was superfluous meanwhile
                 self._dismiss(new)
