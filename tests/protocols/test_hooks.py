@@ -26,7 +26,7 @@ from uvicorn.protocols.http.hooks import SkippedOverride, TakenName, never_calle
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
-from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY
+from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY, LEGACY_LIBRARY
 from uvicorn.protocols.websockets.websockets_impl import WebSocketProtocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
@@ -545,7 +545,7 @@ async def test_library_can_be_fed_by_data_received(kind: Any) -> None:
 # What cannot work
 
 
-@pytest.mark.parametrize("name", [*LEGACY, *FRAME_METHODS])
+@pytest.mark.parametrize("name", [*LEGACY, *LEGACY_LIBRARY, *FRAME_METHODS])
 def test_author_of_a_method_that_nothing_calls_is_told(name: str, log: pytest.LogCaptureFixture) -> None:
     kind: Any = WebSocketProtocol
     mine = type("Mine", (kind,), {name: lambda self: None, "method": lambda self: None})
@@ -559,6 +559,21 @@ def test_author_of_a_method_that_nothing_calls_is_told(name: str, log: pytest.Lo
     Config(respond(), log_config=None, allow_skipped_overrides=True, **settings).load()
     (line,) = [record.getMessage() for record in log.records if record.name == "uvicorn.error"]
     assert line == f"Ignoring overridden methods that the server never calls: Mine.{name} (allow_skipped_overrides)."
+
+
+def test_methods_of_the_library_that_upstream_s_class_inherits_are_known() -> None:
+    """All that `websockets` has there are named, called, or only for others to call."""
+    legacy: Any = pytest.importorskip("websockets.legacy.server").WebSocketServerProtocol
+    theirs = {
+        name
+        for base in legacy.__mro__
+        if base.__module__.startswith("websockets.")
+        for name, value in vars(base).items()
+        if not name.startswith("__") and (callable(value) or isinstance(value, (property, staticmethod)))
+    }
+    called = {"connection_made", "connection_lost", "data_received", "eof_received", "pause_writing", "resume_writing"}
+    read_by_others = {"close_code", "close_reason", "host", "local_address", "port", "remote_address", "secure"}
+    assert theirs == {"process_request", "process_subprotocol", *LEGACY_LIBRARY, *called, *read_by_others}
 
 
 def test_method_that_is_patched_and_that_nothing_calls_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

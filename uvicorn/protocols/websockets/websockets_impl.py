@@ -6,7 +6,7 @@ It is the sans-I/O one under another name; choosing it makes the configuration w
 from __future__ import annotations
 
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
-from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY
+from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY, LEGACY_LIBRARY
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 
@@ -16,5 +16,5 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     __slots__ = ()
 
     # Upstream's class of this name has no methods that take frames: a program that defines one means something else.
-    never_called = (*LEGACY, *FRAME_METHODS)
+    never_called = (*LEGACY, *LEGACY_LIBRARY, *FRAME_METHODS)
     frame_methods = ()
