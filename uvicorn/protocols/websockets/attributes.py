@@ -216,9 +216,9 @@ class Attributes(asyncio.Protocol):
         """Stop pings and deadlines."""
         self.keepalive.stop()
 
-    def schedule_ping(self, delay: float) -> None:
-        """Send the next ping in `delay` seconds."""
-        self.keepalive.schedule(delay)
+    def schedule_ping(self) -> None:
+        """Have the next ping sent when it is due; called each time that is known."""
+        self.keepalive.schedule()
 
     def send_keepalive_ping(self) -> None:
         """Send a ping, now; called when it is due."""
