@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -26,6 +27,8 @@ from uvicorn.rules.shortcuts import Shortcut, chosen, proved
 
 if TYPE_CHECKING:
     from uvicorn._types import ProtocolConfig, WWWScope
+
+LineArguments = Callable[["WWWScope", int], tuple[str, str, str, str, int]]
 
 logger = logging.getLogger("uvicorn.access")
 error_logger = logging.getLogger("uvicorn.error")
@@ -225,22 +228,28 @@ class AccessLog(LineBuffer):
 
 
 class LoggerLog:
-    """Calls a logger of the program's for each response, as upstream does."""
+    """Calls a logger for each response, as upstream does, because it or functions of the line are the program's."""
 
-    __slots__ = ("logger",)
+    __slots__ = ("logger", "_arguments")
 
-    def __init__(self, logger: logging.Logger) -> None:
+    def __init__(self, logger: logging.Logger, line_arguments: LineArguments) -> None:
         self.logger = logger
+        self._arguments = line_arguments
 
     def record(self, scope: WWWScope, status: int) -> None:
         """Log one response."""
-        self.logger.info(FORMAT, *arguments(scope, status))
+        self.logger.info(FORMAT, *self._arguments(scope, status))
 
 
-def arguments(scope: WWWScope, status: int) -> tuple[str, str, str, str, int]:
+def arguments(
+    scope: WWWScope,
+    status: int,
+    of_client: Callable[[WWWScope], str] = get_client_addr,
+    of_path: Callable[[WWWScope], str] = get_path_with_query_string,
+) -> tuple[str, str, str, str, int]:
     """Return the arguments of a record; the scope of a WebSocket has no method, and its handshake is a GET."""
     method: str = scope.get("method", "GET")  # type: ignore[assignment]
-    return get_client_addr(scope), method, get_path_with_query_string(scope), scope["http_version"], status
+    return of_client(scope), method, of_path(scope), scope["http_version"], status
 
 
 class FormattedLog(LineBuffer):

@@ -556,7 +556,8 @@ class Config(Settings):
         refuse_never_called = import_from_string("uvicorn.protocols.http.hooks:refuse_never_called")
         for setting, implementation in (("http", self.http_protocol_class), ("ws", self.ws_protocol_class)):
             with blaming(setting):
-                refuse_never_called(implementation, self.allow_skipped_overrides)
+                has_log_format = self.access_log and self.access_log_format is not None
+                refuse_never_called(implementation, self.allow_skipped_overrides, has_log_format)
         self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
         self.ssl = self._ssl_context()
         self.encoded_headers = self._default_headers()
