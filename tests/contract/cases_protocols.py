@@ -484,6 +484,16 @@ def flow_control_patched(name: str) -> Any:
     return {**served(http=name), "seen": seen}
 
 
+@everywhere
+def answer_of_a_full_server_replaced(name: str) -> Any:
+    async def full(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"mine"})
+
+    module(name).service_unavailable = full
+    return served(http=name, limit_concurrency=1)
+
+
 @of("auto", "httptools")
 def parser_replaced_by_a_function(name: str) -> Any:
     library = importlib.import_module("httptools")

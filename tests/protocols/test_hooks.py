@@ -748,7 +748,7 @@ FUNCTIONS = ["get_client_addr", "get_local_addr", "get_path_with_query_string", 
 SANSIO = "uvicorn.protocols.websockets.websockets_sansio_impl"
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, "FlowControl"])
+@pytest.mark.parametrize("name", [*FUNCTIONS, "FlowControl", "service_unavailable"])
 def test_auto_calls_what_somebody_has_put_beside_the_class(
     core: Any, name: str, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
 ) -> None:
@@ -875,6 +875,15 @@ async def test_access_logger_of_a_program_has_what_masks_its_lines(
                 setattr(connection, name, value)
             await client.ask(request("GET", "/a?token"))
     assert [line.split()[-3] for line in access.lines + mine.lines] == ["/masked"] * 3
+
+
+@pytest.mark.parametrize("lifecycle_path", [None, "/-/"])
+async def test_answer_of_a_full_server_may_be_a_program_s(
+    python: Any, lifecycle_path: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module(python.__module__), "service_unavailable", respond(b"mine"))
+    async with serve(python, respond(), limit_concurrency=1, lifecycle_path=lifecycle_path) as service:
+        assert (await (await service.connect()).ask()).body == b"mine"
 
 
 async def test_no_function_is_called_for_a_log_that_nobody_wants(python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1011,9 +1020,13 @@ async def test_native_connection_says_what_it_is(core: Any) -> None:
 
 
 def test_author_of_a_native_subclass_is_told_of_more(core: Any) -> None:
-    names = ["send_400_response", "on_response_complete", "timeout_keep_alive_handler", "on_url"]
-    mine = type("Mine", (core,), dict.fromkeys(names, lambda self: None))
-    assert never_called(mine) == [f"Mine.{name}" for name in names]
+    from uvicorn.protocols.websockets.native_impl import NativeWebSocketProtocol
+
+    http = ["send_400_response", "on_response_complete", "timeout_keep_alive_handler", "on_url", "_should_upgrade"]
+    websocket = [*LEGACY, *FRAME_METHODS, "run_asgi", "receive", "send", "schedule_ping", "keepalive_timeout"]
+    for base, names in ((core, http), (NativeWebSocketProtocol, websocket)):
+        mine = type("Mine", (base,), dict.fromkeys(names, lambda self: None))
+        assert never_called(mine) == [f"Mine.{name}" for name in names]
 
 
 # What stands beside the classes

@@ -698,6 +698,8 @@ class Config(Settings):
             # Within the next one, which requests without its fields need not pass.
             app = self._answering_lifecycle(app)
             unavailable = import_from_string("uvicorn.protocols.http.flow_control:service_unavailable")
+            value_beside = import_from_string("uvicorn.protocols.http.hooks:value_beside")
+            unavailable = value_beside(self.http_protocol_class, "service_unavailable", unavailable)
             self.unavailable_app = self._answering_lifecycle(unavailable)
         if self.debug_requests:
             self.in_flight = import_from_string("uvicorn.middleware.in_flight:InFlight")()

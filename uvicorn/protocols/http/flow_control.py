@@ -144,6 +144,7 @@ class FlowControl:
                 watcher.set_result(None)
 
 
+@beside
 async def service_unavailable(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
     """The ASGI application that refuses a request when a concurrency limit is reached: 503 and close."""
     await send(

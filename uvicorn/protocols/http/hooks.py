@@ -82,6 +82,11 @@ def _values(path: str) -> dict[str, object]:
     return {name: found[name] for name in _BESIDE if name in found}
 
 
+def value_beside(cls: object, name: str, default: object) -> Any:
+    """Return what the module of a protocol class has under one of these names: maybe a program's; else the default."""
+    return _values(_module_of(cls)).get(name, default) if isinstance(cls, type) else default
+
+
 def _module_of(cls: type) -> str:
     """Return the module of ours that has the class, or the one that it is derived from."""
     return next((base.__module__ for base in cls.__mro__ if _is_ours(base)), "")

@@ -21,7 +21,7 @@ from uvicorn.overload.gate import Gate
 from uvicorn.protocols.http.cycle import RequestResponseCycle, made_by_us
 from uvicorn.protocols.http.flow_control import FlowControl, service_unavailable
 from uvicorn.protocols.http.h1.hang_up import HangUps
-from uvicorn.protocols.http.hooks import is_usable, replaced
+from uvicorn.protocols.http.hooks import is_usable, replaced, value_beside
 from uvicorn.protocols.http.wire.head import HeadLimits, native_reader
 from uvicorn.protocols.http.wire.recurring import Recurring
 from uvicorn.protocols.http.wire.request_reader import Known
@@ -114,7 +114,8 @@ class ProtocolSettings:
     ) -> None:
         self.config = config
         self.set_app(config.loaded_app)
-        self.unavailable_app = config.unavailable_app or service_unavailable
+        unavailable: ASGI3Application = value_beside(protocol_class, "service_unavailable", service_unavailable)
+        self.unavailable_app = config.unavailable_app or unavailable
         self.asgi_version = config.asgi_version
         self.root_path = config.root_path
         self.extensions = config.asgi_extensions

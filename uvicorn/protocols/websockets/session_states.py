@@ -31,7 +31,10 @@ FRAME_METHODS = (
 )
 """Methods of upstream's classes that take what the client sends; the classes in Python call them."""
 
-CALLED_IN_PYTHON = ("handle_connect", "on_task_complete", "send_500_response")
+CALLED_IN_PYTHON = (
+    *("handle_connect", "on_task_complete", "send_500_response", "run_asgi", "receive", "send"),
+    *("start_keepalive", "stop_keepalive", "schedule_ping", "send_keepalive_ping", "keepalive_timeout"),
+)
 """Others that only those call."""
 
 
