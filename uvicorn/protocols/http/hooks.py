@@ -127,9 +127,10 @@ def never_used(cls: type) -> list[str]:
         if not _is_of_library(value):
             names.append(f"{module.rpartition('.')[2]}.{name}")
         elif isinstance(value, type):
+            methods = [(method, getattr(each, "__func__", each)) for method, each in vars(value).items()]
             names += [
                 f"{name}.{method}"
-                for method, function in vars(value).items()
+                for method, function in methods
                 if isinstance(function, FunctionType) and not _is_of_library(function)
             ]
     return names

@@ -5,6 +5,7 @@ It is the sans-I/O one under another name; choosing it makes the configuration w
 
 from __future__ import annotations
 
+from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.utils import (
     Functions,
@@ -18,6 +19,7 @@ from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY, L
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 
+@original
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """The sans-I/O implementation, under the name that upstream's users import."""
 
@@ -25,7 +27,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     # Upstream's class of this name has no methods that take frames: a program that defines one means something else.
     never_called = (*LEGACY, *LEGACY_LIBRARY, *FRAME_METHODS)
-    never_used = ("uvicorn.protocols.websockets.websockets_impl.ServerPerMessageDeflateFactory",)
+    never_used = (
+        "uvicorn.protocols.websockets.websockets_impl.ServerPerMessageDeflateFactory",
+        "websockets.legacy.server.WebSocketServerProtocol",
+        "websockets.legacy.protocol.WebSocketCommonProtocol",
+    )
     frame_methods = ()
 
     @staticmethod
