@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import importlib
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -400,18 +401,144 @@ def protocol_made_by_a_function(name: str) -> Any:
     return served(Reading("state"), GET % b"", http=functools.partial(Named, label="mine"))
 
 
+# What stands beside the classes, replaced in their module
+
+
+def put_functions(where: Any) -> list[str]:
+    """Replace the functions of a module that it calls for each connection or line; return where they note a call."""
+    seen: list[str] = []
+    results = {"get_client_addr": "somebody", "get_path_with_query_string": "/masked", "is_ssl": True}
+
+    def replacement(name: str, result: Any) -> Any:
+        def call(subject: Any) -> Any:
+            seen.append(name)
+            return result
+
+        return call
+
+    for name, result in {**results, "get_local_addr": ("here", 1), "get_remote_addr": ("there", 2)}.items():
+        setattr(where, name, replacement(name, result))
+    return seen
+
+
+@everywhere
+def functions_replaced_in_the_module(name: str) -> Any:
+    seen = put_functions(module(name))
+    app = Reading("client", "server", "scheme")
+    return {**served(app, GET % b"a?token=SECRET", GET % b"b?token=SECRET", http=name), "seen": sorted(seen)}
+
+
+@everywhere
+def path_of_the_access_log_replaced_without_an_access_log(name: str) -> Any:
+    seen = put_functions(module(name))
+    return {**served(None, http=name, access_log=False), "seen": sorted(seen)}
+
+
+@everywhere
+def functions_replaced_before_the_module_is_imported(name: str) -> Any:
+    path = module(name).__name__
+    del sys.modules[path]
+    seen = put_functions(importlib.import_module("uvicorn.protocols.utils"))
+    importlib.import_module(path)
+    return {**served(Reading("client", "server"), http=path + ":" + protocol(name).__name__), "seen": sorted(set(seen))}
+
+
+@everywhere
+def path_of_the_access_log_that_fails(name: str) -> Any:
+    def fails(scope: Any) -> Any:
+        raise ValueError
+
+    module(name).get_path_with_query_string = fails
+    return served(None, GET % b"", http=name)
+
+
+@everywhere
+def flow_control_replaced_by_a_subclass(name: str) -> Any:
+    seen: list[str] = []
+
+    class Flow(module(name).FlowControl):
+        def __init__(self, transport: Any) -> None:
+            self.noted = True
+            seen.append("made")
+            super().__init__(transport)
+
+        def resume_writing(self) -> None:
+            seen.append("resumed")
+            super().resume_writing()
+
+    module(name).FlowControl = Flow
+    return {**served(http=name), "seen": seen}
+
+
+@everywhere
+def flow_control_patched(name: str) -> Any:
+    seen: list[str] = []
+    cls = module(name).FlowControl
+    original = cls.__init__
+
+    def __init__(self: Any, transport: Any) -> None:
+        seen.append("made")
+        original(self, transport)
+
+    cls.__init__ = __init__
+    return {**served(http=name), "seen": seen}
+
+
+@everywhere
+def answer_of_a_full_server_replaced(name: str) -> Any:
+    async def full(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"mine"})
+
+    module(name).service_unavailable = full
+    return served(http=name, limit_concurrency=1)
+
+
+@of("auto", "httptools")
+def parser_replaced_by_a_function(name: str) -> Any:
+    library = importlib.import_module("httptools")
+    original = library.HttpRequestParser
+    seen: list[str] = []
+
+    def make(protocol: Any) -> Any:
+        seen.append("made")
+        return original(protocol)
+
+    library.HttpRequestParser = make
+    if name == "httptools":
+        del sys.modules["uvicorn.protocols.http.httptools_impl"]
+    return {**served(Reading(), GET % b"a", POST, GET % b"b", http=name), "made": bool(seen)}
+
+
+@of("h11")
+def connection_of_h11_replaced_by_a_function(name: str) -> Any:
+    library = importlib.import_module("h11")
+    original = library.Connection
+    seen: list[str] = []
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        seen.append("made")
+        return original(*args, **kwargs)
+
+    library.Connection = make
+    del sys.modules["uvicorn.protocols.http.h11_impl"]
+    return {**served(Reading(), GET % b"a", POST, GET % b"b", http=name), "made": bool(seen)}
+
+
 # WebSockets
 
 sessions = of("websockets-sansio", "wsproto")
 
 
+def session_module(name: str) -> Any:
+    """The module of an implementation; that of `auto` is the first."""
+    path = "wsproto_impl" if name == "wsproto" else "websockets_sansio_impl"
+    return importlib.import_module(f"uvicorn.protocols.websockets.{path}")
+
+
 def session(name: str) -> Any:
     """The WebSocket class of an implementation."""
-    path, cls = {
-        "websockets-sansio": ("websockets_sansio_impl", "WebSocketsSansIOProtocol"),
-        "wsproto": ("wsproto_impl", "WSProtocol"),
-    }[name]
-    return getattr(importlib.import_module(f"uvicorn.protocols.websockets.{path}"), cls)
+    return getattr(session_module(name), "WSProtocol" if name == "wsproto" else "WebSocketsSansIOProtocol")
 
 
 class Echo:
@@ -451,10 +578,11 @@ async def conversation(server: Any, sent: tuple[bytes, ...]) -> list[str]:
     return answers
 
 
-def opened(mine: Any, app: Any = None, sent: tuple[bytes, ...] = (TEXT, CLOSE)) -> dict[str, Any]:
+def opened(mine: Any, app: Any = None, sent: tuple[bytes, ...] = (TEXT, CLOSE), **settings: Any) -> dict[str, Any]:
     """What comes of a WebSocket of this class."""
     app = Echo() if app is None else app
-    config = uvicorn.Config(app, port=0, ws=mine, lifespan="off", log_level="error", ws_per_message_deflate=False)
+    settings = {"lifespan": "off", "log_level": "error", "ws_per_message_deflate": False, **settings}
+    config = uvicorn.Config(app, port=0, ws=mine, **settings)
     answers = asyncio.run(asyncio.wait_for(conversation(uvicorn.Server(config), sent), 20))
     return {"answers": answers, "events": getattr(app, "events", None)}
 
@@ -664,6 +792,25 @@ def events_of_the_library_taken_by_a_program(name: str) -> Any:
                     self.handle_close(event)
 
     return {**opened(Taking), "seen": seen}
+
+
+@of("auto", "websockets-sansio", "wsproto")
+def functions_replaced_in_the_module_of_a_session(name: str) -> Any:
+    seen = put_functions(session_module(name))
+    outcome = opened(name, Echo("client", "server", "scheme"), log_level="info")
+    return {**outcome, "seen": sorted(set(seen))}
+
+
+@sessions
+def pings_scheduled_by_a_program(name: str) -> Any:
+    seen: list[float] = []
+
+    class Scheduling(session(name)):
+        def schedule_ping(self) -> None:
+            seen.append(self.ping_interval)
+            super().schedule_ping()
+
+    return {**opened(Scheduling, ws_ping_interval=100.0), "seen": seen}
 
 
 def cases() -> dict[str, harness.Case]:

@@ -25,9 +25,10 @@ Outcomes = dict[str, dict[str, Any]]
 
 
 ADDED_LINES = {
-    r'.*"WebSocket /ws" \[closed \d+\]': "the end of each WebSocket is logged",
+    r'.*"WebSocket /\w+" \[closed \d+\]': "the end of each WebSocket is logged",
     r"INFO:     connection open": "is logged by each WebSocket implementation",
     r"INFO:     HTTP is served by .* instead of the native core, .*": "says why a patch is in effect",
+    r"INFO:     WebSocket is not served by the native core, .*": "the same",
     r"WARNING:  install_signal_handlers is overridden but never called.*": "upstream ignores it without a word",
     r"INFO:     Another program listens there.*": "advice on the error before it",
     r"INFO:     (Start from the directory that contains it|Did you mean) .*": "a hint behind an error",

@@ -60,7 +60,8 @@ def test_reading_is_resumed_in_the_context_it_is_given() -> None:
             seen.append(variable.get())
 
     for context in (contextvars.Context(), None):
-        flow = FlowControl(Noting(), context)  # type: ignore[arg-type]
+        flow = FlowControl(Noting())  # type: ignore[arg-type]
+        flow.context = context
         variable.set("request")
         flow.pause_reading()
         flow.resume_reading()

@@ -9,9 +9,12 @@ import asyncio
 import functools
 import importlib
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httptools
 import pytest
 
 from tests.protocols.harness import GET, Calls, make_config, request, respond, serve
@@ -21,12 +24,20 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http import h11_impl, httptools_impl
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.cycle import RequestResponseCycle
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.hooks import SkippedOverride, TakenName, never_called, replaced, taken_names
+from uvicorn.protocols.http.hooks import (
+    SkippedOverride,
+    TakenName,
+    never_called,
+    replaced,
+    replaced_beside,
+    taken_names,
+)
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
-from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY
+from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY, LEGACY_LIBRARY
 from uvicorn.protocols.websockets.websockets_impl import WebSocketProtocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
@@ -545,7 +556,7 @@ async def test_library_can_be_fed_by_data_received(kind: Any) -> None:
 # What cannot work
 
 
-@pytest.mark.parametrize("name", [*LEGACY, *FRAME_METHODS])
+@pytest.mark.parametrize("name", [*LEGACY, *LEGACY_LIBRARY, *FRAME_METHODS])
 def test_author_of_a_method_that_nothing_calls_is_told(name: str, log: pytest.LogCaptureFixture) -> None:
     kind: Any = WebSocketProtocol
     mine = type("Mine", (kind,), {name: lambda self: None, "method": lambda self: None})
@@ -561,9 +572,26 @@ def test_author_of_a_method_that_nothing_calls_is_told(name: str, log: pytest.Lo
     assert line == f"Ignoring overridden methods that the server never calls: Mine.{name} (allow_skipped_overrides)."
 
 
-def test_method_that_is_patched_and_that_nothing_calls_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WebSocketProtocol, "ws_handler", lambda self: None, raising=False)
-    assert never_called(type("Mine", (WebSocketProtocol,), {})) == []
+def test_methods_of_the_library_that_upstream_s_class_inherits_are_known() -> None:
+    """All that `websockets` has there are named, called, or only for others to call."""
+    legacy: Any = pytest.importorskip("websockets.legacy.server").WebSocketServerProtocol
+    theirs = {
+        name
+        for base in legacy.__mro__
+        if base.__module__.startswith("websockets.")
+        for name, value in vars(base).items()
+        if not name.startswith("__") and (callable(value) or isinstance(value, (property, staticmethod)))
+    }
+    called = {"connection_made", "connection_lost", "data_received", "eof_received", "pause_writing", "resume_writing"}
+    read_by_others = {"close_code", "close_reason", "host", "local_address", "port", "remote_address", "secure"}
+    assert theirs == {"process_request", "process_subprotocol", *LEGACY_LIBRARY, *called, *read_by_others}
+
+
+@pytest.mark.parametrize("name", ["ws_handler", "process_origin"])
+def test_method_that_is_patched_and_that_nothing_calls_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WebSocketProtocol, name, lambda self: None, raising=False)
+    for kind in (WebSocketProtocol, type("Mine", (WebSocketProtocol,), {})):
+        assert never_called(kind) == [f"WebSocketProtocol.{name}"]
     assert never_called(WSProtocol) == []
 
 
@@ -601,6 +629,8 @@ def test_class_of_somebody_else_has_what_methods_it_likes(log: pytest.LogCapture
 def test_classes_are_as_they_were() -> None:
     for cls in (HTTPProtocol, HttpToolsProtocol, H11Protocol, RequestResponseCycle):
         assert replaced(cls) == []
+    for module in (h11_impl, httptools_impl, importlib.import_module(SANSIO)):
+        assert replaced_beside(module.__name__) == []
 
 
 # `--http auto`
@@ -712,6 +742,163 @@ def test_auto_is_the_websocket_class_that_somebody_has_put_in_the_module(
     mine = type("Mine", (module.WebSocketsSansIOProtocol,), {})
     monkeypatch.setattr(module, "WebSocketsSansIOProtocol", mine)
     assert chosen_websocket() is mine
+
+
+# What stands beside the classes, replaced in their module
+
+FUNCTIONS = ["get_client_addr", "get_local_addr", "get_path_with_query_string", "get_remote_addr", "is_ssl"]
+SANSIO = "uvicorn.protocols.websockets.websockets_sansio_impl"
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "FlowControl", "service_unavailable"])
+def test_auto_calls_what_somebody_has_put_beside_the_class(
+    core: Any, name: str, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    mine: Any = type("Mine", (FlowControl,), {}) if name == "FlowControl" else lambda subject: None
+    monkeypatch.setattr(h11_impl, name, mine)
+    assert chosen() is core  # upstream's `auto` would not call it either
+    monkeypatch.setattr(httptools_impl, name, mine)
+    assert chosen() is HttpToolsProtocol
+    reason = f"which would not call httptools_impl.{name}."
+    assert [record.getMessage() for record in log.records] == [
+        f"HTTP is served by httptools instead of the native core, {reason}"
+    ]
+
+
+@pytest.mark.parametrize("path", ["utils:get_remote_addr", "http.flow_control:FlowControl"])
+def test_auto_calls_what_its_module_will_import(core: Any, path: str) -> None:
+    """In a process where nothing has imported that module."""
+    where, _, name = path.partition(":")
+    program = f"""
+import sys, uvicorn, uvicorn.protocols.{where} as where
+def chosen():
+    config = uvicorn.Config("tests.deployment_app:app", log_config=None)
+    config.load()
+    return config.http_protocol_class
+first = chosen()
+assert "{httptools_impl.__name__}" not in sys.modules
+where.{name} = type("Mine", (where.{name},), {{}}) if isinstance(where.{name}, type) else lambda transport: None
+print(first.__name__, chosen().__name__, sys.modules["{httptools_impl.__name__}"].{name} is where.{name})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["NativeProtocol", "HttpToolsProtocol", "True"]
+
+
+def test_auto_calls_methods_of_the_flow_control_and_the_parser(core: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowControl, "drain", nothing)
+        assert chosen() is HttpToolsProtocol
+    assert chosen() is core
+    monkeypatch.setattr(httptools, "HttpRequestParser", lambda protocol: None)
+    assert chosen() is HttpToolsProtocol
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_auto_calls_what_somebody_has_put_beside_the_websocket_class(
+    core: Any, name: str, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    module = importlib.import_module(SANSIO)
+    monkeypatch.setattr(module, name, lambda subject: None)
+    assert chosen_websocket() is module.WebSocketsSansIOProtocol
+    assert [record.getMessage() for record in log.records] == [
+        f"WebSocket is not served by the native core, which would not call websockets_sansio_impl.{name}."
+    ]
+
+
+LEGACY_MODULE = "uvicorn.protocols.websockets.websockets_impl"
+LIBRARY = [
+    ("websockets_sansio_impl.ServerProtocol", SANSIO, ("auto", "websockets-sansio")),
+    ("websockets_sansio_impl.ServerPerMessageDeflateFactory", SANSIO, ("auto", "websockets-sansio")),
+    ("ServerProtocol.accept", "websockets.server", ("auto", "websockets-sansio")),
+    ("WebSocketServerProtocol.process_origin", "websockets.legacy.server", (f"{LEGACY_MODULE}:WebSocketProtocol",)),
+    ("wsproto.WSConnection", "wsproto", ("wsproto",)),
+    ("wsproto_impl.PerMessageDeflate", "uvicorn.protocols.websockets.wsproto_impl", ("wsproto",)),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "kinds"), LIBRARY)
+def test_class_of_the_library_that_nothing_uses_ends_the_start(
+    name: str, path: str, kinds: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    module = pytest.importorskip(path)  # which does not mind warnings
+    owner, _, attribute = name.rpartition(".")
+    for kind in kinds:
+        assert never_called(chosen_websocket(ws=kind)) == []
+    where = getattr(module, owner) if hasattr(module, owner) else module
+    mine: Any = type("Mine", (), {}) if where is module else nothing
+    if isinstance(vars(where).get(attribute), staticmethod):
+        mine = staticmethod(nothing)
+    monkeypatch.setattr(where, attribute, mine, raising=False)
+    for kind in kinds:
+        with pytest.raises(SkippedOverride, match=rf"never called by the server: {name}\. .*--allow-skipped-overrides"):
+            chosen_websocket(ws=kind)
+        log.clear()
+        assert chosen_websocket(ws=kind, allow_skipped_overrides=True).__module__.startswith("uvicorn.protocols.")
+        assert log.messages[-1].endswith(f"never calls: {name} (allow_skipped_overrides).")
+
+
+async def test_flow_control_that_is_not_derived_ends_the_start(python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module(python.__module__)
+    monkeypatch.setattr(module, "FlowControl", type("Mine", (), {}))
+    name = f"{module.__name__.rpartition('.')[2]}.FlowControl"
+    with pytest.raises(SkippedOverride, match=rf"never called by the server: {name}\. "):
+        Config(respond(), log_config=None, http=python).load()
+    async with serve(python, respond(), allow_skipped_overrides=True) as service:
+        assert (await (await service.connect()).ask()).body == b"ok"
+
+
+@pytest.mark.parametrize("name", ["get_client_addr", "get_path_with_query_string"])
+def test_access_log_with_a_format_does_not_skip_what_masks_it(
+    python: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http, websocket = importlib.import_module(python.__module__), importlib.import_module(SANSIO)
+    for setting, module, kind in (("http", http, python), ("ws", websocket, websocket.WebSocketsSansIOProtocol)):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, lambda scope: "")
+            named = f"{module.__name__.rpartition('.')[2]}.{name}"
+            settings: Any = {"log_config": None, setting: kind}
+            Config(respond(), **settings).load()
+            Config(respond(), access_log_format="%(U)s", access_log=False, **settings).load()
+            Config(respond(), access_log_format="%(U)s", allow_skipped_overrides=True, **settings).load()
+            with pytest.raises(SkippedOverride, match=rf"never called by the server: {named}\. "):
+                Config(respond(), access_log_format="%(U)s", **settings).load()
+
+
+async def test_access_logger_of_a_program_has_what_masks_its_lines(
+    python: Any, access: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Lines()
+    logger = logging.Logger("mine", logging.INFO)
+    logger.addHandler(mine)
+    monkeypatch.setattr(
+        importlib.import_module(python.__module__), "get_path_with_query_string", lambda scope: "/masked"
+    )
+    async with serve(python, respond(), access_log=True) as service:
+        client = await service.connect()
+        await client.ask(request("GET", "/a?token"))
+        (connection,) = service.state.connections
+        for assigned in ({"access_logger": logger}, {"access_log": False}, {"access_log": True}):
+            for name, value in assigned.items():
+                setattr(connection, name, value)
+            await client.ask(request("GET", "/a?token"))
+    assert [line.split()[-3] for line in access.lines + mine.lines] == ["/masked"] * 3
+
+
+@pytest.mark.parametrize("lifecycle_path", [None, "/-/"])
+async def test_answer_of_a_full_server_may_be_a_program_s(
+    python: Any, lifecycle_path: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module(python.__module__), "service_unavailable", respond(b"mine"))
+    async with serve(python, respond(), limit_concurrency=1, lifecycle_path=lifecycle_path) as service:
+        assert (await (await service.connect()).ask()).body == b"mine"
+
+
+async def test_no_function_is_called_for_a_log_that_nobody_wants(python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(importlib.import_module(python.__module__), "get_client_addr", calls.append)
+    async with serve(python, respond(), access_log=False) as service:
+        assert (await (await service.connect()).ask()).body == b"ok"
+    assert calls == []
 
 
 # Subclasses of the native core
@@ -840,9 +1027,13 @@ async def test_native_connection_says_what_it_is(core: Any) -> None:
 
 
 def test_author_of_a_native_subclass_is_told_of_more(core: Any) -> None:
-    names = ["send_400_response", "on_response_complete", "timeout_keep_alive_handler", "on_url"]
-    mine = type("Mine", (core,), dict.fromkeys(names, lambda self: None))
-    assert never_called(mine) == [f"Mine.{name}" for name in names]
+    from uvicorn.protocols.websockets.native_impl import NativeWebSocketProtocol
+
+    http = ["send_400_response", "on_response_complete", "timeout_keep_alive_handler", "on_url", "_should_upgrade"]
+    websocket = [*LEGACY, *FRAME_METHODS, "run_asgi", "receive", "send", "schedule_ping", "keepalive_timeout"]
+    for base, names in ((core, http), (NativeWebSocketProtocol, websocket)):
+        mine = type("Mine", (base,), dict.fromkeys(names, lambda self: None))
+        assert never_called(mine) == [f"Mine.{name}" for name in names]
 
 
 # What stands beside the classes

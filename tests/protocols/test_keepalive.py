@@ -50,6 +50,27 @@ class Pinger(Attributes):
         self.timed_out = True
 
 
+@pytest.mark.parametrize("timeout", [20, None])
+async def test_method_that_schedules_pings_is_called_for_each(timeout: float | None) -> None:
+    """As upstream calls it: when the connection opens, and when the time of the next ping is known."""
+    calls: list[float] = []
+
+    class Scheduling(Pinger):
+        def schedule_ping(self) -> None:
+            calls.append(self.timers.now - 1000)
+            super().schedule_ping()
+
+    pinger = Scheduling(20, timeout)
+    pinger.start_keepalive()
+    for _ in range(2):
+        pinger.timers.advance(20 if not timeout or not pinger.pings else 15)
+        if timeout:
+            pinger.timers.advance(5)
+            pinger.on_pong(pinger.pings[-1][1])
+    assert [at for at, _ in pinger.pings] == [20, 40]
+    assert calls == ([0, 25, 45] if timeout else [0, 20, 40])
+
+
 async def test_first_ping_comes_after_one_interval_with_four_random_bytes() -> None:
     """WSK-01"""
     pingers = [Pinger(20, 20) for _ in range(20)]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from logging import Logger
 from time import perf_counter_ns, time_ns
 from types import FunctionType
@@ -30,6 +31,8 @@ from uvicorn.rules.shortcuts import Shortcut, chosen, proved
 
 if TYPE_CHECKING:
     from uvicorn._types import ProtocolConfig, WWWScope
+
+LineArguments = Callable[["WWWScope", int], tuple[str, str, str, str, int]]
 
 logger = logging.getLogger("uvicorn.access")
 error_logger = logging.getLogger("uvicorn.error")
@@ -268,22 +271,28 @@ class AccessLog(LineBuffer):
 
 
 class LoggerLog:
-    """Calls a logger of the program's for each response, as upstream does."""
+    """Calls a logger for each response, as upstream does, because it or functions of the line are the program's."""
 
-    __slots__ = ("logger",)
+    __slots__ = ("logger", "_arguments")
 
-    def __init__(self, logger: Logger) -> None:
+    def __init__(self, logger: Logger, line_arguments: LineArguments) -> None:
         self.logger = logger
+        self._arguments = line_arguments
 
     def record(self, scope: WWWScope, status: int) -> None:
         """Log one response."""
-        self.logger.info(FORMAT, *arguments(scope, status))
+        self.logger.info(FORMAT, *self._arguments(scope, status))
 
 
-def arguments(scope: WWWScope, status: int) -> tuple[str, str, str, str, int]:
+def arguments(
+    scope: WWWScope,
+    status: int,
+    of_client: Callable[[WWWScope], str] = get_client_addr,
+    of_path: Callable[[WWWScope], str] = get_path_with_query_string,
+) -> tuple[str, str, str, str, int]:
     """Return the arguments of a record; the scope of a WebSocket has no method, and its handshake is a GET."""
     method: str = scope.get("method", "GET")  # type: ignore[assignment]
-    return get_client_addr(scope), method, get_path_with_query_string(scope), scope["http_version"], status
+    return of_client(scope), method, of_path(scope), scope["http_version"], status
 
 
 class FormattedLog(LineBuffer):

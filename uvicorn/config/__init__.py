@@ -566,7 +566,8 @@ class Config(Settings):
         refuse_never_called = import_from_string("uvicorn.protocols.http.hooks:refuse_never_called")
         for setting, implementation in (("http", self.http_protocol_class), ("ws", self.ws_protocol_class)):
             with blaming(setting):
-                refuse_never_called(implementation, self.allow_skipped_overrides)
+                has_log_format = self.access_log and self.access_log_format is not None
+                refuse_never_called(implementation, self.allow_skipped_overrides, has_log_format)
         self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
         self.ssl = self._ssl_context()
         self.encoded_headers = self._default_headers()
@@ -718,6 +719,8 @@ class Config(Settings):
             # Within the next one, which requests without its fields need not pass.
             app = self._answering_lifecycle(app)
             unavailable = import_from_string("uvicorn.protocols.http.flow_control:service_unavailable")
+            value_beside = import_from_string("uvicorn.protocols.http.hooks:value_beside")
+            unavailable = value_beside(self.http_protocol_class, "service_unavailable", unavailable)
             self.unavailable_app = self._answering_lifecycle(unavailable)
         if self.debug_requests:
             self.in_flight = import_from_string("uvicorn.middleware.in_flight:InFlight")()

@@ -6,13 +6,19 @@ import asyncio
 import contextvars
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
+from uvicorn._types import WWWScope
 from uvicorn.access.arguments import get_client_addr as get_client_addr
 from uvicorn.access.arguments import get_path_with_query_string as get_path_with_query_string
+from uvicorn.protocols.http.hooks import beside
 from uvicorn.rules.grace import clock_of as clock_of
 
 EAGER_START = sys.version_info >= (3, 12)  # to compare versions for each request would cost more than all else
+
+
+beside(get_client_addr)
+beside(get_path_with_query_string)
 
 
 class ClientDisconnected(OSError):
@@ -26,6 +32,7 @@ def _address(value: Any) -> tuple[str, int] | None:
     return None
 
 
+@beside
 def get_remote_addr(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
     """Return (host, port) of the peer, or `None` where it has none (Unix sockets)."""
     socket_info = transport.get_extra_info("socket")
@@ -38,6 +45,7 @@ def get_remote_addr(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
     return _address(transport.get_extra_info("peername"))
 
 
+@beside
 def get_local_addr(transport: asyncio.BaseTransport) -> tuple[str, int | None] | None:
     """Return (host, port) of this end of the connection, (path, None) for a Unix socket, or `None` if unknown."""
     socket_info = transport.get_extra_info("socket")
@@ -47,14 +55,25 @@ def get_local_addr(transport: asyncio.BaseTransport) -> tuple[str, int | None] |
     return _address(name)
 
 
+@beside
 def is_ssl(transport: asyncio.BaseTransport) -> bool:
     """Tell whether the connection is encrypted."""
     return bool(transport.get_extra_info("sslcontext"))
 
 
-def is_secure(transport: asyncio.BaseTransport) -> bool:
+class Functions(NamedTuple):
+    """The functions that programs replace in the modules of the protocol classes, as those have them now."""
+
+    get_client_addr: Callable[[WWWScope], str] = get_client_addr
+    get_local_addr: Callable[[asyncio.BaseTransport], tuple[str, int | None] | None] = get_local_addr
+    get_path_with_query_string: Callable[[WWWScope], str] = get_path_with_query_string
+    get_remote_addr: Callable[[asyncio.BaseTransport], tuple[str, int] | None] = get_remote_addr
+    is_ssl: Callable[[asyncio.BaseTransport], bool] = is_ssl
+
+
+def is_secure(transport: asyncio.BaseTransport, is_encrypted: Callable[[asyncio.BaseTransport], bool] = is_ssl) -> bool:
     """Tell whether the client has encrypted the connection, here or at a proxy that says so."""
-    if is_ssl(transport):
+    if is_encrypted(transport):
         return True
     introduction = transport.get_extra_info("proxy_protocol")
     return introduction is not None and introduction.tls is not None

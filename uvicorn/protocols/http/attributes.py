@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn._types import ASGI3Application, Connection, HTTPScope, ProtocolConfig
 from uvicorn.access.format import LineFormat
-from uvicorn.access.log import AccessLog, FormattedLog, LoggerLog
+from uvicorn.access.log import AccessLog, FormattedLog
 from uvicorn.protocols.http.hooks import original
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Attributes(asyncio.Protocol):
         if not wanted:
             settings.set_log(None, None)
         elif settings.access_logger is not None:
-            settings.set_log(LoggerLog(settings.access_logger), None)
+            settings.set_log(settings.logger_log(settings.access_logger), None)
         elif text is None:
             settings.set_log(AccessLog(self.loop), None)
         else:
@@ -177,7 +177,7 @@ class Attributes(asyncio.Protocol):
         settings = self._own_settings()
         settings.access_logger = logger
         if self.access_log:
-            settings.set_log(LoggerLog(logger), None)
+            settings.set_log(settings.logger_log(logger), None)
 
     @property
     def asgi_version(self) -> str:

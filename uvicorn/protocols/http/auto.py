@@ -12,7 +12,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from uvicorn.protocols.http.hooks import replaced
+from uvicorn.protocols.http.hooks import replaced, replaced_beside
 
 if TYPE_CHECKING:
     AutoHTTPProtocol: type[asyncio.Protocol]
@@ -26,6 +26,12 @@ _PYTHON = (
     ("uvicorn.protocols.http.httptools_impl", "HttpToolsProtocol"),
     ("uvicorn.protocols.http.h11_impl", "H11Protocol"),
 )
+
+
+# Where the functions and classes are that those import.
+_BESIDE = ("uvicorn.protocols.utils", "uvicorn.protocols.http.flow_control")
+
+_LIBRARIES = {"httptools": "httptools.HttpRequestParser", "h11": "h11.Connection"}
 
 
 def _first(*implementations: tuple[str, str]) -> tuple[str, type[asyncio.Protocol]]:
@@ -55,19 +61,23 @@ def __getattr__(name: str) -> Any:
 def fastest() -> Any:
     """Return the native core, or the implementation in Python where there is none, or programs have replaced something.
 
-    Tools replace methods of `RequestResponseCycle` and of the protocol classes, or whole classes, in the modules of the
-    Python implementations, or the class of this module. The native core would not call them.
+    Tools replace methods of `RequestResponseCycle` and of the protocol classes, or whole classes and functions, in the
+    modules of the Python implementations and those that these import them from, the library's parser, or the class of
+    this module. The native core would not call them.
     """
     given = globals().get("_given")
     auto = globals().get("AutoHTTPProtocol")
     if auto is not given:
         return auto
-    if CORE != "native" or not any(module in sys.modules for module, _ in _PYTHON):
+    modules = [*_LIBRARIES, *(module for module, _ in _PYTHON)]
+    if CORE != "native" or not (any(map(sys.modules.__contains__, modules)) or any(map(replaced_beside, _BESIDE))):
         return _found
     module, implementation = _first(*_PYTHON)
-    names = [*replaced(implementation), *replaced(sys.modules[module].RequestResponseCycle)]
+    name = module.rpartition(".")[2].removesuffix("_impl")
+    names = [*replaced(implementation), *replaced(sys.modules[module].RequestResponseCycle), *replaced_beside(module)]
+    if getattr(implementation, "library_is_patched", bool)():
+        names.append(_LIBRARIES[name])
     if not names:
         return _found
-    name, found = module.rpartition(".")[2].removesuffix("_impl"), ", ".join(names)
-    logger.info("HTTP is served by %s instead of the native core, which would not call %s.", name, found)
+    logger.info("HTTP is served by %s instead of the native core, which would not call %s.", name, ", ".join(names))
     return implementation

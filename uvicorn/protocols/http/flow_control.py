@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn.protocols.http.hooks import beside, original
 from uvicorn.rules.limits import HIGH_WATER_LIMIT as HIGH_WATER_LIMIT
 
 CLOSE_HEADER = (b"connection", b"close")
@@ -65,25 +66,29 @@ class Line:
                 waiter.set_result(None)
 
 
+@beside
+@original
 class FlowControl:
     """Pauses and resumes one transport's reading, and makes writers wait while its buffer is full.
 
+    Programs derive classes from it, whose constructor is given the transport alone.
+
     Args:
         transport: the one to pause and resume.
-        context: reading is resumed in it, because the loop keeps the context of the resuming call: that of a
-            request would live as long as the connection. `None`: in the context of the caller.
 
     Attributes:
+        context: reading is resumed in it, because the loop keeps the context of the resuming call: that of a
+            request would live as long as the connection. `None`: in the context of the caller.
         read_paused: the socket is not read.
         write_paused: the transport's buffer is above its high-water mark.
         congested: `write_paused`, or others wait to write: new writers must `drain` first.
     """
 
-    __slots__ = ("_transport", "_context", "read_paused", "write_paused", "congested", "_writers", "_watchers")
+    __slots__ = ("_transport", "context", "read_paused", "write_paused", "congested", "_writers", "_watchers")
 
-    def __init__(self, transport: asyncio.Transport, context: contextvars.Context | None = None) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._context = context
+        self.context: contextvars.Context | None = None
         self.read_paused = False
         self.write_paused = False
         self.congested = False
@@ -120,10 +125,10 @@ class FlowControl:
         """Read from the socket again; may be called without a pause before it."""
         if self.read_paused:
             self.read_paused = False
-            if self._context is None:
+            if self.context is None:
                 self._transport.resume_reading()
             else:
-                self._context.run(self._transport.resume_reading)
+                self.context.run(self._transport.resume_reading)
 
     def pause_writing(self) -> None:
         """The transport's buffer is above its high-water mark: `drain` waits from now on."""
@@ -139,6 +144,7 @@ class FlowControl:
                 watcher.set_result(None)
 
 
+@beside
 async def service_unavailable(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
     """The ASGI application that refuses a request when a concurrency limit is reached: 503 and close."""
     await send(

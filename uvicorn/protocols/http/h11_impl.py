@@ -15,6 +15,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import h11
+from h11._connection import Connection as LibraryConnection  # unlike `h11.Connection`, never a program's
 
 from uvicorn._types import (
     ASGI3Application,
@@ -33,6 +34,7 @@ from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.http.wire.head import CHUNKED, PLAIN, Field, RequestRefused
 from uvicorn.protocols.utils import (
+    Functions,
     get_client_addr,
     get_local_addr,
     get_path_with_query_string,
@@ -105,7 +107,7 @@ class _Gatherer:
         return [(name, value) for _, name, value in request.headers._full_items]
 
 
-class _Connection(h11.Connection):
+class _Connection(LibraryConnection):
     """That of a class of the program's, whose `data_received` may feed it, as it would under upstream.
 
     What it feeds is held to the rules like anything else: only what passes reaches h11.
@@ -171,6 +173,16 @@ class H11Protocol(HTTPProtocol):
         """The class that serves one request."""
         return RequestResponseCycle
 
+    @staticmethod
+    def module_functions() -> Functions:
+        """The functions that a program may replace in this module."""
+        return Functions(get_client_addr, get_local_addr, get_path_with_query_string, get_remote_addr, is_ssl)
+
+    @staticmethod
+    def flow_class() -> type[FlowControl]:
+        """The class that controls the flow of a connection, which a program may replace here."""
+        return FlowControl
+
     def cycle_arguments(self, expect_continue: bool) -> dict[str, Any]:
         """Return upstream's arguments for a cycle, but for its scope."""
         return {"conn": self.conn, **super().cycle_arguments(expect_continue)}
@@ -184,7 +196,7 @@ class H11Protocol(HTTPProtocol):
     @staticmethod
     def library_is_patched() -> bool:
         """Tell whether a program has replaced the reader of requests."""
-        return not all(
+        return h11.Connection is not LibraryConnection or not all(
             isinstance(part, FunctionType) and part.__module__ == "h11._connection"
             for part in (h11.Connection.next_event, h11.Connection.receive_data)
         )

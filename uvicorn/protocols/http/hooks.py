@@ -5,23 +5,34 @@ called under upstream's names. The others are what a class says in `never_called
 
 Of a WebSocket class, those in `frame_methods` take the client's frames. They are called where a program has overridden
 one of them (`overrides`, asked once for each class and server), because that takes longer.
+
+Programs also replace functions and classes beside the protocol classes, in the modules that have upstream's names
+(`beside`). Each class calls those of its own module; `replaced_beside` names them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
-from types import CodeType
-from typing import TypeVar
+import sys
+from collections.abc import Callable, Collection, Iterator
+from types import CodeType, FunctionType
+from typing import Any, TypeVar
 
 ClassT = TypeVar("ClassT", bound=type)
+ValueT = TypeVar("ValueT", bound=Callable[..., Any])
 
 _ORIGINALS: dict[type, dict[str, object]] = {}
+_BESIDE: dict[str, list[object]] = {}  # several, if a module has been imported again
+
+_LIBRARIES = ("websockets", "wsproto")
+
+LOGGING_FUNCTIONS = ("get_client_addr", "get_path_with_query_string")
+"""Those that make the access line of upstream."""
 
 logger = logging.getLogger("uvicorn.error")
 
 WAY_OUT = (
-    "Remove the method or choose another implementation; --allow-skipped-overrides (allow_skipped_overrides=True) "
+    "Remove the override or choose another implementation; --allow-skipped-overrides (allow_skipped_overrides=True) "
     "starts without it."
 )
 
@@ -44,6 +55,43 @@ def original(cls: ClassT) -> ClassT:
     return cls
 
 
+def beside(value: ValueT) -> ValueT:
+    """Remember a function or class that upstream's modules import by its name; a decorator."""
+    _BESIDE.setdefault(value.__name__, []).append(value)
+    return value
+
+
+def replaced_beside(module: str | type) -> list[str]:
+    """Return what programs have replaced in a module, or in that of a protocol class of ours, as `module.name`.
+
+    Methods of a class that they have patched are named `Class.name`.
+    """
+    names = []
+    path = module if isinstance(module, str) else _module_of(module)
+    for name, value in _values(path).items():
+        if value not in _BESIDE[name]:
+            names.append(f"{path.rpartition('.')[2]}.{name}")
+        elif isinstance(value, type):
+            names += replaced(value)
+    return names
+
+
+def _values(path: str) -> dict[str, object]:
+    """Return the values of these names in a module, if it is imported and has them."""
+    found = vars(sys.modules[path]) if path in sys.modules else {}
+    return {name: found[name] for name in _BESIDE if name in found}
+
+
+def value_beside(cls: object, name: str, default: object) -> Any:
+    """Return what the module of a protocol class has under one of these names: maybe a program's; else the default."""
+    return _values(_module_of(cls)).get(name, default) if isinstance(cls, type) else default
+
+
+def _module_of(cls: type) -> str:
+    """Return the module of ours that has the class, or the one that it is derived from."""
+    return next((base.__module__ for base in cls.__mro__ if _is_ours(base)), "")
+
+
 def replaced(cls: type) -> list[str]:
     """Return what programs have put into the class and its bases, as `Class.name`; a subclass counts by itself."""
     names = [f"{owner.__name__}.{name}" for owner, name in _replaced(cls)]
@@ -51,9 +99,51 @@ def replaced(cls: type) -> list[str]:
 
 
 def never_called(cls: type) -> list[str]:
-    """Return the methods that programs have put there, as `Class.name`, and that nothing calls."""
+    """Return the methods that programs have put there, as `Class.name`, and that nothing calls.
+
+    They are followed by classes of the library, and functions, that programs have replaced and that nothing uses.
+    """
     names: tuple[str, ...] = getattr(cls, "never_called", ())
-    return [f"{owner.__name__}.{name}" for owner, name in _replaced(cls) if name in names]
+    methods = [f"{owner.__name__}.{name}" for owner, name in _replaced(cls) if name in names]
+    return methods + never_used(cls)
+
+
+def never_used(cls: type) -> list[str]:
+    """Return what programs have replaced beside a protocol class of ours, and it does not use, as `module.name`.
+
+    Such are the classes in `never_used`: upstream makes its connections of those. Their methods count as well. So are
+    classes that would have to be derived from the original.
+    """
+    path = _module_of(cls)
+    if not path:
+        return []  # a class of its own
+    names = [f"{path.rpartition('.')[2]}.{name}" for name, value in _values(path).items() if not is_usable(name, value)]
+    paths: tuple[str, ...] = getattr(cls, "never_used", ())
+    for full_name in paths:
+        module, _, name = full_name.rpartition(".")
+        value = vars(sys.modules[module]).get(name) if module in sys.modules else None
+        if value is None:
+            continue
+        if not _is_of_library(value):
+            names.append(f"{module.rpartition('.')[2]}.{name}")
+        elif isinstance(value, type):
+            methods = [(method, getattr(each, "__func__", each)) for method, each in vars(value).items()]
+            names += [
+                f"{name}.{method}"
+                for method, function in methods
+                if isinstance(function, FunctionType) and not _is_of_library(function)
+            ]
+    return names
+
+
+def is_usable(name: str, value: object) -> bool:
+    """Tell whether the value that a program has put in the place of this one can be used there."""
+    classes = tuple(each for each in _BESIDE[name] if isinstance(each, type))
+    return not classes or (isinstance(value, type) and issubclass(value, classes))
+
+
+def _is_of_library(value: object) -> bool:
+    return str(getattr(value, "__module__", "")).partition(".")[0] in _LIBRARIES
 
 
 def overrides(cls: type, methods: Collection[str]) -> bool:
@@ -61,10 +151,15 @@ def overrides(cls: type, methods: Collection[str]) -> bool:
     return any(name in methods for _, name in _replaced(cls))
 
 
-def refuse_never_called(cls: object, allowed: bool) -> None:
+def refuse_never_called(cls: object, allowed: bool, has_log_format: bool = False) -> None:
     """Refuse a protocol class that is about to be used if methods of its author's would not be called.
 
     What such a method checks, or puts into a request, would be missing without a sign: see `allow_skipped_overrides`.
+
+    Args:
+        cls: the class.
+        allowed: the methods may be skipped.
+        has_log_format: access lines have a format of the user's, for which no function of a program's is called.
 
     Raises:
         SkippedOverride: they are not `allowed` to be skipped.
@@ -73,7 +168,10 @@ def refuse_never_called(cls: object, allowed: bool) -> None:
     taken = ", ".join(taken_names(cls)) if isinstance(cls, type) else ""
     if taken:
         raise TakenName(f"{taken} is a private attribute of the server. Use another name.")
-    names = ", ".join(never_called(cls)) if isinstance(cls, type) else ""
+    skipped = never_called(cls) if isinstance(cls, type) else []
+    if has_log_format and isinstance(cls, type):
+        skipped += [name for name in replaced_beside(cls) if name.rpartition(".")[2] in LOGGING_FUNCTIONS]
+    names = ", ".join(skipped)
     if names and not allowed:
         raise SkippedOverride(f"overridden, but never called by the server: {names}. {WAY_OUT}")
     if names:

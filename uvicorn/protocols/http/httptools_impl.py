@@ -14,6 +14,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
+from httptools.parser.parser import HttpRequestParser as LibraryParser  # unlike the name above, never a program's
 
 from uvicorn._types import (
     ASGI3Application,
@@ -33,6 +34,7 @@ from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.http.wire.head import CHUNKED, PLAIN, Field, RequestRefused, native_field_list
 from uvicorn.protocols.http.wire.response import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE
 from uvicorn.protocols.utils import (
+    Functions,
     get_client_addr,
     get_local_addr,
     get_path_with_query_string,
@@ -137,7 +139,7 @@ class _Rest:
         self.on_message_complete = protocol.on_message_complete
 
 
-class _Parser(httptools.HttpRequestParser):
+class _Parser(LibraryParser):
     """The parser of a class of the program's, whose `data_received` may feed it, as it would under upstream.
 
     What it feeds is held to the rules like anything else: only what passes reaches httptools.
@@ -156,6 +158,10 @@ class _Parser(httptools.HttpRequestParser):
     def should_upgrade(self) -> bool:
         """Tell whether the request in hand ends HTTP on this connection."""
         return self._protocol.leaves
+
+    def asks_to_upgrade(self) -> bool:
+        """Tell what httptools says itself."""
+        return bool(super().should_upgrade())
 
     def read(self, data: bytes) -> None:
         """Have httptools read them."""
@@ -214,6 +220,16 @@ class HttpToolsProtocol(HTTPProtocol):
         """The class that serves one request."""
         return RequestResponseCycle
 
+    @staticmethod
+    def module_functions() -> Functions:
+        """The functions that a program may replace in this module."""
+        return Functions(get_client_addr, get_local_addr, get_path_with_query_string, get_remote_addr, is_ssl)
+
+    @staticmethod
+    def flow_class() -> type[FlowControl]:
+        """The class that controls the flow of a connection, which a program may replace here."""
+        return FlowControl
+
     def cycle_arguments(self, expect_continue: bool) -> dict[str, Any]:
         """Return upstream's arguments for a cycle, but for its scope."""
         own = {"expect_100_continue": expect_continue, "keep_alive": self._look[5][1]}
@@ -222,7 +238,7 @@ class HttpToolsProtocol(HTTPProtocol):
     @staticmethod
     def library_is_patched() -> bool:
         """Tell whether a program has replaced the parser."""
-        return not httptools.HttpRequestParser.__module__.startswith("httptools.")
+        return httptools.HttpRequestParser is not LibraryParser
 
     @property
     def parser(self) -> httptools.HttpRequestParser:
@@ -347,8 +363,13 @@ class HttpToolsProtocol(HTTPProtocol):
 
     def on_message_complete(self) -> None:
         """It is complete."""
-        if self._reads_rest or not self._look[5][0] or not httptools.HttpRequestParser.should_upgrade(self.parser):
+        if self._reads_rest or not self._look[5][0] or not self._ends_http():
             self._end_body()
+
+    def _ends_http(self) -> bool:
+        """Tell whether httptools takes the head that it has read for the end of HTTP on this connection."""
+        parser = self.parser
+        return bool(parser.asks_to_upgrade() if type(parser) is _Parser else parser.should_upgrade())
 
     def handle_websocket_upgrade(self) -> None:
         """Give the connection to the WebSocket protocol."""

@@ -34,6 +34,8 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
     never_called = (
         *("on_response_complete", "send_400_response", "timeout_keep_alive_handler", "handle_websocket_upgrade"),
         *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"),
+        *("handle_events", "_get_upgrade", "_should_upgrade", "_should_upgrade_to_ws", "_unsupported_upgrade_warning"),
+        *("_start_asgi_task", "_unset_keepalive_if_required"),
     )
     """Methods of upstream's that nothing calls; see `hooks`."""
 

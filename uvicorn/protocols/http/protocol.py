@@ -43,7 +43,7 @@ from uvicorn.protocols.http.wire.head import CHUNKED, Field, Look, RequestLine, 
 from uvicorn.protocols.http.wire.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, Piece, Request, RequestReader
 from uvicorn.protocols.http.wire.response import encode_interim
 from uvicorn.protocols.http.wire.response_writer import ResponseWriter
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure, is_ssl, tls_of
+from uvicorn.protocols.utils import Functions, is_secure, is_ssl, tls_of
 from uvicorn.rules import limits, refusals
 from uvicorn.serving.state import ServerState
 
@@ -143,6 +143,16 @@ class HTTPProtocol(Attributes):
         return RequestResponseCycle
 
     @staticmethod
+    def module_functions() -> Functions:
+        """The functions that a program may replace in the module of the protocol."""
+        return Functions()
+
+    @staticmethod
+    def flow_class() -> type[FlowControl]:
+        """The class that controls the flow of a connection; the same holds."""
+        return FlowControl
+
+    @staticmethod
     def library_is_patched() -> bool:
         """Tell whether a program has replaced the reader of requests, which then has to read every request."""
         return False
@@ -183,14 +193,16 @@ class HTTPProtocol(Attributes):
         transport = cast(asyncio.Transport, transport)
         settings = self.settings
         context = self.server_state.context
+        functions = settings.functions
         is_tls = is_ssl(transport)
         self.transport = transport
-        self.flow = flow = FlowControl(transport, context)
+        self.flow = flow = settings.flow_class(transport)
+        flow.context = context
         self._base = base = ScopeBase(
             settings.asgi_version,
-            "https" if is_tls or is_secure(transport) else "http",
-            get_remote_addr(transport),
-            get_local_addr(transport),
+            "https" if is_secure(transport, functions.is_ssl) else "http",
+            functions.get_remote_addr(transport),
+            functions.get_local_addr(transport),
             settings.root_path,
             self._app_state,
             settings.extensions,

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import logging
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from uvicorn._types import ASGI3Application, ProtocolConfig
-from uvicorn.access.log import AccessLog, FormattedLog, LineBuffer, LoggerLog
+from uvicorn.access.arguments import get_client_addr, get_path_with_query_string
+from uvicorn.access.log import AccessLog, FormattedLog, LineArguments, LineBuffer, LoggerLog, arguments
+from uvicorn.access.log import logger as access_logger
 from uvicorn.access.request_id import RequestIds
 from uvicorn.metrics.page import Page
 from uvicorn.middleware.proxy_headers import app_without_fields
 from uvicorn.overload.gate import Gate
 from uvicorn.protocols.http.cycle import RequestResponseCycle, made_by_us
-from uvicorn.protocols.http.flow_control import service_unavailable
+from uvicorn.protocols.http.flow_control import FlowControl, service_unavailable
 from uvicorn.protocols.http.h1.hang_up import HangUps
-from uvicorn.protocols.http.hooks import replaced
+from uvicorn.protocols.http.hooks import is_usable, replaced, value_beside
 from uvicorn.protocols.http.wire.head import HeadLimits, native_reader
 from uvicorn.protocols.http.wire.recurring import Recurring
 from uvicorn.protocols.http.wire.request_reader import Known
-from uvicorn.protocols.utils import EAGER_START, clock_of
+from uvicorn.protocols.utils import EAGER_START, Functions, clock_of
 from uvicorn.rules.shortcuts import Shortcut, chosen
 from uvicorn.serving.write_deadlines import WriteDeadlines
 
@@ -36,6 +39,14 @@ class ProtocolClass(Protocol):
     @staticmethod
     def head_limit(config: ProtocolConfig) -> int:
         """Bytes a request head may have."""
+
+    @staticmethod
+    def module_functions() -> Functions:
+        """The functions that a program may have replaced in the module of the protocol."""
+
+    @staticmethod
+    def flow_class() -> type[FlowControl]:
+        """The class that controls the flow of a connection."""
 
     @staticmethod
     def library_is_patched() -> bool:
@@ -82,6 +93,8 @@ class ProtocolSettings:
         "eager",
         "hang_ups",
         "write_deadlines",
+        "functions",
+        "flow_class",
         "metrics",
         "mounts",
         "gate",
@@ -101,7 +114,8 @@ class ProtocolSettings:
     ) -> None:
         self.config = config
         self.set_app(config.loaded_app)
-        self.unavailable_app = config.unavailable_app or service_unavailable
+        unavailable: ASGI3Application = value_beside(protocol_class, "service_unavailable", service_unavailable)
+        self.unavailable_app = config.unavailable_app or unavailable
         self.asgi_version = config.asgi_version
         self.root_path = config.root_path
         self.extensions = config.asgi_extensions
@@ -119,6 +133,9 @@ class ProtocolSettings:
         self.read_head = native_reader(self.limits, self.limit_body, self.root_path, self.extensions)
         self.gatherer: Any = None  # of the implementation: reads heads for all connections
         self.access_logger: logging.Logger | None = None  # assigned by a program
+        self.functions = protocol_class.module_functions()
+        flow_class = protocol_class.flow_class()
+        self.flow_class = flow_class if is_usable("FlowControl", flow_class) else FlowControl
         self.set_log(AccessLog.from_config(config, loop), FormattedLog.from_config(config, loop))
         self.ws_protocol_class: Any = config.ws_protocol_class
         # Tests hand in a loop that can only create_task and call_later.
@@ -160,10 +177,25 @@ class ProtocolSettings:
         self.direct_app = app_without_fields(app) or app
 
     def set_log(self, access: AccessLog | LoggerLog | None, formatted: FormattedLog | None) -> None:
-        """Log requests in one of these ways."""
+        """Log requests in one of these ways; by the logger if a program has replaced functions that make the line."""
+        if isinstance(access, AccessLog) and self.line_arguments is not arguments:
+            access = self.logger_log(access_logger)
         self.access = access
         self.formatted = formatted
         self.log_lines: LineBuffer | None = formatted if access is None or isinstance(access, LoggerLog) else access
+
+    def logger_log(self, logger: logging.Logger) -> LoggerLog:
+        """Return an access log that calls this logger for each response."""
+        return LoggerLog(logger, self.line_arguments)
+
+    @property
+    def line_arguments(self) -> LineArguments:
+        """The function that makes the arguments of an access record, which calls those of a program's."""
+        functions = self.functions
+        of_client, of_path = functions.get_client_addr, functions.get_path_with_query_string
+        if of_client is get_client_addr and of_path is get_path_with_query_string:
+            return arguments
+        return functools.partial(arguments, of_client=of_client, of_path=of_path)
 
     def flush(self) -> None:
         """Write pending lines of the access log."""

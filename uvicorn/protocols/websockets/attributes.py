@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, Connection, ProtocolConfig, WebSocketScope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_secure
+from uvicorn.protocols.utils import Functions, is_secure
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
 from uvicorn.protocols.websockets.session_states import SessionState
@@ -141,6 +141,9 @@ class Attributes(asyncio.Protocol):
     never_called: tuple[str, ...] = ()
     """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
 
+    never_used: tuple[str, ...] = ()
+    """Classes that upstream makes a connection of, and that nothing here uses, by their full names."""
+
     frame_methods: tuple[str, ...] = ()
     """Methods called for the client's frames if a program has overridden one of them."""
 
@@ -164,9 +167,15 @@ class Attributes(asyncio.Protocol):
         transport = self.transport
         if transport is None:
             return None
+        functions = self.module_functions()
         if name == "scheme":
-            return "wss" if is_secure(transport) else "ws"
-        return get_remote_addr(transport) if name == "client" else get_local_addr(transport)
+            return "wss" if is_secure(transport, functions.is_ssl) else "ws"
+        return functions.get_remote_addr(transport) if name == "client" else functions.get_local_addr(transport)
+
+    @staticmethod
+    def module_functions() -> Functions:
+        """The functions that a program may replace in the module of the protocol."""
+        return Functions()
 
     @property
     def asgi_version(self) -> str:
@@ -216,9 +225,9 @@ class Attributes(asyncio.Protocol):
         """Stop pings and deadlines."""
         self.keepalive.stop()
 
-    def schedule_ping(self, delay: float) -> None:
-        """Send the next ping in `delay` seconds."""
-        self.keepalive.schedule(delay)
+    def schedule_ping(self) -> None:
+        """Have the next ping sent when it is due; called each time that is known."""
+        self.keepalive.schedule()
 
     def send_keepalive_ping(self) -> None:
         """Send a ping, now; called when it is due."""

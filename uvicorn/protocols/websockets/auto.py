@@ -12,7 +12,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from uvicorn.protocols.http.hooks import replaced
+from uvicorn.protocols.http.hooks import never_used, replaced, replaced_beside
 
 if TYPE_CHECKING:
     AutoWebSocketsProtocol: type[asyncio.Protocol] | None
@@ -52,18 +52,21 @@ def __getattr__(name: str) -> Any:
 def fastest() -> Any:
     """Return the native core, or the implementation in Python where there is none, or programs have replaced something.
 
-    Tools replace methods of the classes in the modules of the Python implementations, or whole classes, or the class of
-    this module. The native core would not call them.
+    Tools replace methods of the classes in the modules of the Python implementations, or whole classes and functions,
+    or the class of this module. The native core would not call them.
     """
     given = globals().get("_given")
     auto = globals().get("AutoWebSocketsProtocol")
     if auto is not given:
         return auto
     is_native = getattr(_found, "__name__", None) == _NATIVE[1]
-    if not is_native or not any(module in sys.modules for module, _ in _PYTHON):
+    is_imported = any(module in sys.modules for module, _ in _PYTHON)
+    if not is_native or not (is_imported or replaced_beside("uvicorn.protocols.utils")):
         return _found
     implementation = _first(*_PYTHON)
-    names = [] if implementation is None else replaced(implementation)
+    if implementation is None:
+        return _found
+    names = [*replaced(implementation), *replaced_beside(implementation), *never_used(implementation)]
     if not names:
         return _found
     logger.info("WebSocket is not served by the native core, which would not call %s.", ", ".join(names))

@@ -27,6 +27,9 @@ class Pinged(Protocol):
     def has_pending_io(self) -> bool:
         """Whether there is unprocessed input of the peer."""
 
+    def schedule_ping(self) -> None:
+        """The time of the next ping is known: call `KeepAlive.schedule`."""
+
     def send_keepalive_ping(self) -> None:
         """A ping is due: call `KeepAlive.ping`."""
 
@@ -79,8 +82,8 @@ class KeepAlive:
 
     def start(self) -> None:
         """The connection is open: the first ping is due in one interval."""
-        if self.interval:
-            self.schedule(self.interval)
+        if self.interval and self._session is not None:
+            self._session.schedule_ping()
 
     def stop(self) -> None:
         """Stop pings and deadlines."""
@@ -95,10 +98,11 @@ class KeepAlive:
         self.stop()
         self._session = None
 
-    def schedule(self, delay: float) -> None:
-        """Have the next ping sent in `delay` seconds."""
-        if self._session is not None:
-            self.ping_timer = self._loop.call_later(max(0.0, delay), self._session.send_keepalive_ping)
+    def schedule(self) -> None:
+        """Have the next ping sent one interval from now, or after the last one if that was answered."""
+        if self._session is not None and self.interval is not None:
+            delay = self.interval if self.payload is not None else max(0.0, self.interval - self.rtt)
+            self.ping_timer = self._loop.call_later(delay, self._session.send_keepalive_ping)
 
     def ping(self) -> None:
         """Send a ping that only this peer can answer, now."""
@@ -112,19 +116,18 @@ class KeepAlive:
             self.ping_timer = None
             self._await_pong(self.timeout)
         elif self.interval:
-            self.schedule(self.interval)
+            self._session.schedule_ping()
 
     def pong(self, payload: bytes) -> None:
         """A pong has come. One that does not answer the ping in flight means nothing (section 5.5.3)."""
-        if payload != self.payload or self.interval is None:
+        if payload != self.payload or self.interval is None or self._session is None:
             return
         self.payload = None
         self.rtt = self._loop.time() - self.sent_at
         if self.pong_timer is not None:
             self.pong_timer.cancel()
             self.pong_timer = None
-            # One interval after the previous ping, not after its answer.
-            self.schedule(self.interval - self.rtt)
+            self._session.schedule_ping()
 
     def taken(self) -> None:
         """The peer has read some of the waiting output."""

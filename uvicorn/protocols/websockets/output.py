@@ -42,7 +42,8 @@ class Output:
         self.transport = transport
         self.log = log
         self.metrics = state.metrics
-        self.flow = FlowControl(transport, state.context)
+        self.flow = FlowControl(transport)
+        self.flow.context = state.context
         self.closer = Closer(loop, transport)
         self._write_deadlines = write_deadlines
         self._pong = b""  # the answer to the latest ping, while the peer does not read

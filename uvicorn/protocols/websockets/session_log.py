@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import cast
 
 from uvicorn._types import WebSocketScope
 from uvicorn.access.log import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.wire.head import RequestRefused
-from uvicorn.protocols.utils import client_prefix, get_client_addr, get_path_with_query_string, get_remote_addr
+from uvicorn.protocols.utils import Functions, client_prefix
 from uvicorn.protocols.websockets.frame_log import FrameLog
 from uvicorn.protocols.websockets.handshake import HandshakeReader, requested_target
 from uvicorn.rules.status import STATUS_PHRASES
@@ -22,6 +23,7 @@ class SessionLog:
     Args:
         logger: where they go.
         head: of the request, as far as it has arrived; it names the target.
+        functions: returns those that make texts of a scope.
 
     Attributes:
         logger: where they go.
@@ -29,13 +31,14 @@ class SessionLog:
         entry: of the access log, if that has a format of the user's.
     """
 
-    __slots__ = ("logger", "frames", "entry", "_head", "_transport", "_scope")
+    __slots__ = ("logger", "frames", "entry", "_head", "_functions", "_transport", "_scope")
 
-    def __init__(self, logger: logging.Logger, head: HandshakeReader) -> None:
+    def __init__(self, logger: logging.Logger, head: HandshakeReader, functions: Callable[[], Functions]) -> None:
         self.logger = logger
         self.frames: FrameLog | None = None
         self.entry: Entry | None = None
         self._head = head
+        self._functions = functions
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until `connected`
         self._scope: WebSocketScope | None = None
 
@@ -51,9 +54,10 @@ class SessionLog:
         self.entry = entry
 
     def _who_and_what(self) -> tuple[str, str]:
+        functions = self._functions()
         if self._scope is not None:
-            return get_client_addr(self._scope), get_path_with_query_string(self._scope)
-        client = get_remote_addr(self._transport)
+            return functions.get_client_addr(self._scope), functions.get_path_with_query_string(self._scope)
+        client = functions.get_remote_addr(self._transport)
         return "%s:%d" % client if client else "", requested_target(self._head.head)
 
     def answered(self, status: int, head: bytes) -> None:
@@ -78,7 +82,7 @@ class SessionLog:
     def refused(self, refused: RequestRefused) -> None:
         """Log why a handshake is refused, as the HTTP protocols do for requests."""
         if self.logger.isEnabledFor(logging.DEBUG):
-            self.logger.debug("%s%s", client_prefix(get_remote_addr(self._transport)), refused.line)
+            self.logger.debug("%s%s", client_prefix(self._client()), refused.line)
 
     def ended(self, code: int) -> None:
         """Log the end of an open connection, with the application's close code."""
@@ -92,4 +96,7 @@ class SessionLog:
     def trace(self, text: str) -> None:
         """Log a line of the lowest level, with the client for its `%s`."""
         if self.logger.isEnabledFor(TRACE_LOG_LEVEL):
-            self.logger.log(TRACE_LOG_LEVEL, text, client_prefix(get_remote_addr(self._transport)))
+            self.logger.log(TRACE_LOG_LEVEL, text, client_prefix(self._client()))
+
+    def _client(self) -> tuple[str, int] | None:
+        return self._functions().get_remote_addr(self._transport)

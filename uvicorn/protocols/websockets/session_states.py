@@ -7,6 +7,16 @@ from enum import IntEnum
 LEGACY = ("asgi_receive", "asgi_send", "process_request", "process_subprotocol", "ws_handler")
 """Methods of upstream's class on the legacy part of `websockets`, which nothing calls."""
 
+LEGACY_LIBRARY = (
+    *("handler", "handshake", "process_extensions", "process_origin", "read_http_request", "select_subprotocol"),
+    *("write_http_response", "connection_open", "connection_closed_exc", "close_connection", "close_transport"),
+    *("close", "closed", "ensure_open", "fail_connection", "open", "wait_closed", "wait_for_connection_lost"),
+    *("read_data_frame", "read_frame", "read_message", "recv", "send", "transfer_data", "write_close_frame"),
+    *("write_frame", "write_frame_sync", "abort_pings", "keepalive_ping", "ping", "pong"),
+    *("_drain", "_drain_helper", "drain"),
+)
+"""Those that it inherits from the library, and that the library calls under upstream; `send` is another there."""
+
 FRAME_METHODS = (
     "handle_bytes",
     "handle_close",
@@ -21,7 +31,10 @@ FRAME_METHODS = (
 )
 """Methods of upstream's classes that take what the client sends; the classes in Python call them."""
 
-CALLED_IN_PYTHON = ("handle_connect", "on_task_complete", "send_500_response")
+CALLED_IN_PYTHON = (
+    *("handle_connect", "on_task_complete", "send_500_response", "run_asgi", "receive", "send"),
+    *("start_keepalive", "stop_keepalive", "schedule_ping", "send_keepalive_ping", "keepalive_timeout"),
+)
 """Others that only those call."""
 
 

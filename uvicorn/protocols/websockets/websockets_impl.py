@@ -5,16 +5,36 @@ It is the sans-I/O one under another name; choosing it makes the configuration w
 
 from __future__ import annotations
 
+from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
-from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY
+from uvicorn.protocols.utils import (
+    Functions,
+    get_client_addr,
+    get_local_addr,
+    get_path_with_query_string,
+    get_remote_addr,
+    is_ssl,
+)
+from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY, LEGACY_LIBRARY
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 
+@original
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """The sans-I/O implementation, under the name that upstream's users import."""
 
     __slots__ = ()
 
     # Upstream's class of this name has no methods that take frames: a program that defines one means something else.
-    never_called = (*LEGACY, *FRAME_METHODS)
+    never_called = (*LEGACY, *LEGACY_LIBRARY, *FRAME_METHODS)
+    never_used = (
+        "uvicorn.protocols.websockets.websockets_impl.ServerPerMessageDeflateFactory",
+        "websockets.legacy.server.WebSocketServerProtocol",
+        "websockets.legacy.protocol.WebSocketCommonProtocol",
+    )
     frame_methods = ()
+
+    @staticmethod
+    def module_functions() -> Functions:
+        """The functions that a program may replace in this module."""
+        return Functions(get_client_addr, get_local_addr, get_path_with_query_string, get_remote_addr, is_ssl)

@@ -16,6 +16,14 @@ from websockets.typing import ExtensionName
 
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
+from uvicorn.protocols.utils import (
+    Functions,
+    get_client_addr,
+    get_local_addr,
+    get_path_with_query_string,
+    get_remote_addr,
+    is_ssl,
+)
 from uvicorn.protocols.websockets.deflate import Deflate
 from uvicorn.protocols.websockets.frames import Close, FrameError, encode_close, invalid_text
 from uvicorn.protocols.websockets.handshake import Handshake
@@ -70,6 +78,12 @@ class WebSocketsSansIOProtocol(WebSocketSession):
     frames: list[bytes]
     curr_msg_data_type: str = "bytes"
 
+    never_used: tuple[str, ...] = (
+        "uvicorn.protocols.websockets.websockets_sansio_impl.ServerProtocol",
+        "uvicorn.protocols.websockets.websockets_sansio_impl.ServerPerMessageDeflateFactory",
+        "websockets.server.ServerProtocol",
+    )
+
     frame_methods: tuple[str, ...] = (
         "handle_bytes",
         "handle_close",
@@ -81,6 +95,11 @@ class WebSocketsSansIOProtocol(WebSocketSession):
         "handle_text",
         "send_receive_event_to_app",
     )
+
+    @staticmethod
+    def module_functions() -> Functions:
+        """The functions that a program may replace in this module."""
+        return Functions(get_client_addr, get_local_addr, get_path_with_query_string, get_remote_addr, is_ssl)
 
     def open(self, deflate: Deflate | None) -> None:
         """Make the library's side of the connection."""
