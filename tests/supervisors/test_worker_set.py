@@ -130,9 +130,7 @@ class Bench:
         grace = grace or GracePeriods(drain=10, lifespan=20, exit=3)
         self.events: list[WorkerEvent] = []
         options["events"] = WorkerEvents(self.events.append)
-        self.pool: WorkerSet[FakeWorker] = WorkerSet(
-            self.make, size, grace, ready_timeout, clock=self.clock, **options
-        )
+        self.pool: WorkerSet[FakeWorker] = WorkerSet(self.make, size, grace, ready_timeout, clock=self.clock, **options)
 
     def make(self) -> FakeWorker:
         if not self.has_room:

@@ -326,8 +326,9 @@ class Drain:
     async def _cancel(self) -> None:
         """Cancel remaining tasks, then abort remaining transports."""
         if self._force:
-            # Nothing may be written on the way out: a cut connection tells the client more than half a response.
-            await self._abort()
+            # Nothing may be written on the way out: a cut connection tells the client more than half a response. The
+            # tasks are cancelled in the same turn: one that only sends would not wait any more, and block the loop.
+            self._abort_transports()
         running = self._running()
         if running and not self._force:
             logger.error("Cancel %s running task(s), timeout graceful shutdown exceeded", len(running))
@@ -341,11 +342,14 @@ class Drain:
         if not self._state.connections:
             return
         # The last output (the response of a cancelled task) is already with the system, or will never be.
+        self._abort_transports()
+        await first_of(self._state.wait_no_connections(), timeout=ABORT_GRACE)
+
+    def _abort_transports(self) -> None:
         for connection in list(self._state.connections):
             transport = getattr(connection, "transport", None)
             if transport is not None:
                 transport.abort()
-        await first_of(self._state.wait_no_connections(), timeout=ABORT_GRACE)
 
     # Waiting
 

@@ -418,7 +418,9 @@ class WorkerSet(Generic[W]):
         if self._ready_timeout is None:
             logger.error("%s, however long that takes (timeout_worker_ready is 0).", message)
         else:
-            logger.error("%s; one that takes %g seconds is killed (timeout_worker_ready).", message, self._ready_timeout)
+            logger.error(
+                "%s; one that takes %g seconds is killed (timeout_worker_ready).", message, self._ready_timeout
+            )
 
     def _log_stacks(self, worker: W, message: str, level: int = logging.ERROR) -> None:
         if stacks := worker.take_stacks():
