@@ -423,6 +423,9 @@ def test_second_interrupt_ends_a_startup_that_hangs(cwd: Path) -> None:
 
         wait_for(has_ended)
         server.wait()
+        server.wait_for(
+            "WARNING:  Application startup cancelled: the shutdown was forced (second SIGINT or force_exit)."
+        )
         assert "Uvicorn running" not in server.error_output
 
 
@@ -769,6 +772,19 @@ def test_second_interrupt_ends_an_endless_sender(
         server.wait_for("Waiting for connections to close.")
         server.send_signal(signal.SIGINT)
         assert server.wait() == 0
+        server.wait_for("Cutting 1 request(s) and 1 connection(s): the shutdown was forced")
+        assert "timeout graceful shutdown exceeded" not in server.error_output
+
+
+def test_second_interrupt_tells_of_a_lifespan_shutdown_that_is_skipped(cwd: Path) -> None:
+    """K8"""
+    with ServerProcess("app:hanging_end", "--port", "0", cwd=cwd) as server:
+        server.wait_for("Press CTRL+C")
+        server.send_signal(signal.SIGINT)
+        server.wait_for("hanging")
+        server.send_signal(signal.SIGINT)
+        assert server.wait() == 0
+        assert "Application shutdown not completed: the shutdown was forced" in server.error_output
 
 
 def test_interrupt_of_a_loop_that_turns_interrupts_nothing(cwd: Path, server: Server) -> None:
