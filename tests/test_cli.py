@@ -270,8 +270,12 @@ def broken_modules(directory: Path) -> None:
         "served": "async def app(scope, receive, send): pass",
         "syntax": "def app(:",
         "raising": "raise RuntimeError('inside')",
+        "quitting": "import sys\nsys.exit()",
         "dependency": "import not_a_dependency",
-        "factories": "def fails():\n    raise LookupError('inside')\ndef mistyped():\n    raise TypeError('inside')",
+        "factories": (
+            "import sys\ndef quits():\n    sys.exit(0)\n"
+            "def fails():\n    raise LookupError('inside')\ndef mistyped():\n    raise TypeError('inside')"
+        ),
     }
     for name, source in sources.items():
         (directory / f"{name}.py").write_text(source + "\n")
@@ -393,10 +397,23 @@ def test_a_missing_app_dir_is_named(directory: Path) -> None:
 
 
 @pytest.mark.usefixtures("broken_modules")
+@pytest.mark.parametrize(
+    "arguments",
+    [["quitting:app"], ["factories:quits", "--factory"], ["quitting:app", "--workers", "2", "--port", "0"]],
+    ids=["import", "factory", "workers"],
+)
+def test_application_that_ends_the_process_while_it_is_loaded_is_a_failure(arguments: list[str]) -> None:
+    """A service manager that restarts on failure has to see one."""
+    code, output = command(*arguments)
+    assert "ERROR:    The application ended the process while it was loaded, with status 0.\n" in output
+    assert code == 3
+
+
+@pytest.mark.usefixtures("broken_modules")
 def test_a_wrong_number_of_workers_in_the_environment_ends_in_one_line() -> None:
     """ENV-07"""
     code, output = command("served:app", env={"WEB_CONCURRENCY": "abc"})
-    assert output == "ERROR:    WEB_CONCURRENCY must be a whole number, at most 1024, or `auto`, not 'abc'.\n"
+    assert output == "ERROR:    WEB_CONCURRENCY must be a whole number from 1 to 1024 or `auto`, not 'abc'.\n"
     assert code == 1
 
 

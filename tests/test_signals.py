@@ -100,6 +100,15 @@ async def blocking_request(scope, receive, send):
         print("blocking", flush=True)
         time.sleep(3600)
 
+async def endless_sender(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while True:
+        try:
+            await send({"type": "http.response.body", "body": bytes(100_000), "more_body": True})
+        except asyncio.CancelledError:
+            if not os.path.exists("stubborn"):
+                raise
+
 async def waiting_for_thread(scope, receive, send):
     if scope["type"] == "lifespan":
         await app(scope, receive, send)
@@ -414,6 +423,9 @@ def test_second_interrupt_ends_a_startup_that_hangs(cwd: Path) -> None:
 
         wait_for(has_ended)
         server.wait()
+        server.wait_for(
+            "WARNING:  Application startup cancelled: the shutdown was forced (second SIGINT or force_exit)."
+        )
         assert "Uvicorn running" not in server.error_output
 
 
@@ -724,6 +736,57 @@ def test_second_interrupt_ends_a_thread_that_blocks(
             client.close()
 
 
+HTTP1_REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+HTTP2_REQUEST = (
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5) + b"\0\0\6\1\5\0\0\0\1\x82\x86\x84\x41\1a"
+)
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True], ids=["cancelled", "stubborn"])
+@pytest.mark.parametrize(
+    ("mode", "request_"),
+    [
+        pytest.param(["--http", "auto"], HTTP1_REQUEST, id="auto"),
+        pytest.param(["--http", "h11"], HTTP1_REQUEST, id="h11"),
+        pytest.param(["--http", "h11", "--loop", "asyncio"], HTTP1_REQUEST, id="h11-asyncio"),
+        pytest.param(
+            ["--http2"],
+            HTTP2_REQUEST,
+            id="http2",
+            marks=pytest.mark.skipif(CORE != "native", reason="HTTP/2 is the native core's"),
+        ),
+    ],
+)
+def test_second_interrupt_ends_an_endless_sender(
+    cwd: Path, mode: list[str], request_: bytes, is_stubborn: bool
+) -> None:
+    """K8: to one whose connection was cut `send` never waits, so that it blocks the loop."""
+    if is_stubborn:
+        (cwd / "stubborn").touch()
+    options = ["--port", "0", "--lifespan", "off", "--timeout-graceful-shutdown", "600"]
+    server = ServerProcess("app:endless_sender", *options, *mode, cwd=cwd)
+    with server, socket.create_connection(server.address) as client:
+        client.sendall(request_)
+        assert client.recv(100)
+        server.send_signal(signal.SIGINT)
+        server.wait_for("Waiting for connections to close.")
+        server.send_signal(signal.SIGINT)
+        assert server.wait() == 0
+        server.wait_for("Cutting 1 request(s) and 1 connection(s): the shutdown was forced")
+        assert "timeout graceful shutdown exceeded" not in server.error_output
+
+
+def test_second_interrupt_tells_of_a_lifespan_shutdown_that_is_skipped(cwd: Path) -> None:
+    """K8"""
+    with ServerProcess("app:hanging_end", "--port", "0", cwd=cwd) as server:
+        server.wait_for("Press CTRL+C")
+        server.send_signal(signal.SIGINT)
+        server.wait_for("hanging")
+        server.send_signal(signal.SIGINT)
+        assert server.wait() == 0
+        assert "Application shutdown not completed: the shutdown was forced" in server.error_output
+
+
 def test_interrupt_of_a_loop_that_turns_interrupts_nothing(cwd: Path, server: Server) -> None:
     """K8"""
 
@@ -731,6 +794,8 @@ def test_interrupt_of_a_loop_that_turns_interrupts_nothing(cwd: Path, server: Se
         server.handle_exit(signal.SIGINT, None)
         assert server._backstop._interruption is not None
         await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        server._backstop.stop()
         await asyncio.to_thread(server._backstop._interruption.join)
         assert not server._backstop._interruption.is_due
 

@@ -41,6 +41,7 @@ from uvicorn.protocols.http.hooks import replaced
 from uvicorn.serving.buffers import BufferLimit
 from uvicorn.serving.drain import (
     ENDING,
+    FORCED,
     LEAST_LIFESPAN_SHUTDOWN,
     Drain,
     Latch,
@@ -428,8 +429,8 @@ class Server:
                 "Cancelling it.",
                 self.config.graceful_timeout,
             )
-        if given_up or self.force_exit:
-            await self.lifespan.cancel()
+        if (given_up or self.force_exit) and await self.lifespan.cancel() and not given_up:
+            logger.warning("Application startup cancelled: %s.", FORCED)
         return not (given_up or self.force_exit or self.lifespan.should_exit)
 
     def _start_observing(self) -> None:
@@ -665,8 +666,8 @@ class Server:
         if not in_time:
             message = "Application shutdown not complete after %.3g seconds (timeout_graceful_shutdown). Exiting."
             logger.error(message, limit)
-        if not in_time or self.force_exit:
-            await self.lifespan.cancel()
+        if (not in_time or self.force_exit) and await self.lifespan.cancel() and in_time:
+            logger.warning("Application shutdown not completed: %s.", FORCED)
 
     # Signals
 

@@ -128,13 +128,45 @@ def test_who_has_to_say_who_its_client_is(cwd: Path) -> None:
     [
         (["--host", "::1"], "[::1]:8000"),
         (["--uds", "s"], "unix:s"),
-        (["--fd", "3"], "fd:3"),
         (["--bind", "[::1]:1", "--bind", "systemd"], "[::1]:1, systemd"),
     ],
 )
 def test_places_are_named_and_not_bound(cwd: Path, arguments: list[str], places: str) -> None:
     assert parts(check(cwd, "app:app", *arguments).stdout)["listens"] == places
     assert not (cwd / "s").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="descriptors are not inherited on Windows")
+def test_inherited_descriptor_is_looked_at(cwd: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        number = sock.fileno()
+        command = [sys.executable, "-m", "uvicorn", "--check", "app:app", "--fd", str(number)]
+        done = subprocess.run(command, cwd=cwd, pass_fds=[number], capture_output=True, text=True, timeout=60)
+    assert parts(done.stdout)["listens"] == f"fd:{number}"
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--fd", "99"], "Cannot use fd=99: [Errno 9] descriptor 99 is not open"),
+        (["--bind", "fd:99"], "Cannot use bind=['fd:99']: [Errno 9] descriptor 99 is not open"),
+        (["--uds", "none/s"], "Cannot use uds='none/s': [Errno 2] no such directory: 'none'"),
+        (["--bind", "unix:none/s"], "Cannot use bind=['unix:none/s']: [Errno 2] no such directory: 'none'"),
+    ],
+)
+def test_address_that_cannot_be_had_ends_the_check(cwd: Path, arguments: list[str], text: str) -> None:
+    done = check(cwd, "app:app", *arguments)
+    assert done.returncode == 3
+    assert text in done.stderr
+
+
+@pytest.mark.parametrize("count", ["-1", "1025", "1.5"])
+def test_number_of_workers_in_the_environment_is_checked(cwd: Path, count: str) -> None:
+    done = check(cwd, "app:app", env={"WEB_CONCURRENCY": count})
+    assert done.returncode == 1
+    text = f"WEB_CONCURRENCY must be a whole number from 1 to 1024 or `auto`, not '{count}'."
+    assert text in done.stderr
 
 
 @pytest.mark.parametrize(

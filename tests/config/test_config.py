@@ -488,7 +488,7 @@ def test_a_variable_that_is_no_number_is_a_value_error_of_one_line(monkeypatch: 
     with pytest.raises(ValueError) as caught:
         Config(asgi_app, log_config=None)
     assert report_error(caught.value)
-    assert log() == [("ERROR", "WEB_CONCURRENCY must be a whole number, at most 1024, or `auto`, not 'abc'.")]
+    assert log() == [("ERROR", "WEB_CONCURRENCY must be a whole number from 1 to 1024 or `auto`, not 'abc'.")]
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,24 @@ def test_value_becomes_what_the_setting_has(name: str, value: Any, becomes: Any)
     assert found == becomes and type(found) is type(becomes)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timeout_keep_alive", 2.9),
+        ("timeout_graceful_shutdown", 2.9),
+        ("timeout_worker_healthcheck", 2.9),
+        ("access_log", 1.0),
+        ("proxy_headers", 0.0),
+    ],
+)
+def test_file_takes_no_number_that_the_command_line_refuses(name: str, value: float, tmp_path: Path) -> None:
+    path = tmp_path / "uvicorn.toml"
+    path.write_text(f"{name} = {value}\n")
+    result = CliRunner().invoke(uvicorn.main, ["a:b", "--config", str(path)])
+    assert result.exit_code == 1
+    assert f"{name} must be " in result.output and f"not {value}." in result.output
+
+
 @pytest.mark.parametrize("value", [io.StringIO(), RawConfigParser(), Path("log.ini")], ids=lambda value: type(value))
 def test_objects_pass_as_they_are(value: Any) -> None:
     assert check(ROWS["log_config"], value) is value

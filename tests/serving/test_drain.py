@@ -22,6 +22,8 @@ pytestmark = pytest.mark.anyio
 
 WAITING_FOR_CONNECTIONS = "Waiting for connections to close. (CTRL+C to force quit)"
 WAITING_FOR_TASKS = "Waiting for background tasks to complete. (CTRL+C to force quit)"
+CUT = "Cutting {} request(s) and {} connection(s): {:g} seconds have passed (timeout_graceful_shutdown)."
+CUT_BY_FORCE = "Cutting {} request(s) and {} connection(s): the shutdown was forced (second SIGINT or force_exit)."
 CANCEL = "Cancel {} running task(s), timeout graceful shutdown exceeded"
 
 
@@ -297,7 +299,8 @@ async def test_deadline_tells_applications_first_that_the_peer_is_gone(
     start_task(state, stream())
     assert await run(state, 0.05) == ALL
     assert connection.log[-2:] == ["disconnect", "abort"]
-    assert log.messages == [WAITING_FOR_CONNECTIONS]
+    assert log.messages == [WAITING_FOR_CONNECTIONS, CUT.format(1, 1, 0.05)]
+    assert log.records[-1].levelname == "WARNING"
 
 
 async def test_tasks_that_still_run_are_cancelled(state: ServerState, log: pytest.LogCaptureFixture) -> None:
@@ -315,7 +318,7 @@ async def test_tasks_that_still_run_are_cancelled(state: ServerState, log: pytes
     assert await run(state, 0.05) == ALL
     assert [task.cancelled() for task in tasks] == [True, True]
     assert messages == [("Task cancelled, timeout graceful shutdown exceeded",)] * 2
-    assert log.messages == [WAITING_FOR_TASKS, CANCEL.format(2)]
+    assert log.messages == [WAITING_FOR_TASKS, CUT.format(2, 0, 0.05), CANCEL.format(2)]
     assert log.records[-1].levelname == "ERROR"
     assert log.records[-1].args == (2,)
 
@@ -332,7 +335,7 @@ async def test_timeout_of_0_cancels_at_once_and_does_not_say_that_it_waits(
     start_task(state, stuck())
     assert await run(state, 0) == ALL
     assert connection.log[-1] == "abort"
-    assert log.messages == [CANCEL.format(1)]
+    assert log.messages == [CUT.format(1, 1, 0), CANCEL.format(1)]
 
 
 async def test_task_that_ignores_its_cancellation_is_not_waited_for(state: ServerState) -> None:
@@ -360,7 +363,7 @@ async def test_connections_without_tasks_lose_their_transports_at_the_deadline(
     connection = Connection(state, is_stubborn=True)
     assert await run(state, 0.05) == ALL
     assert connection.log == ["shutdown", "disconnect", "abort"]
-    assert log.messages == [WAITING_FOR_CONNECTIONS]
+    assert log.messages == [WAITING_FOR_CONNECTIONS, CUT.format(0, 1, 0.05)]
 
 
 async def test_connections_of_third_parties_need_no_more_than_shutdown(state: ServerState) -> None:
@@ -384,17 +387,19 @@ async def test_force_jumps_to_the_end(state: ServerState, log: pytest.LogCapture
     connection = Connection(state, is_stubborn=True)
 
     async def stuck() -> None:
-        await asyncio.sleep(3600)
+        with pytest.raises(asyncio.CancelledError, match="the shutdown was forced"):
+            await asyncio.sleep(3600)
+        assert connection.log[-1] == "abort"
 
     task = start_task(state, stuck())
     draining = asyncio.create_task(run(state, None, force))
     await wait_until(lambda: log.messages)
     force.set()
     assert await draining == ALL
-    assert task.cancelled()
-    assert connection.log[-1] == "abort"
+    await task
     assert "disconnect" not in connection.log
-    assert log.messages == [WAITING_FOR_CONNECTIONS]
+    assert log.messages == [WAITING_FOR_CONNECTIONS, CUT_BY_FORCE.format(1, 1)]
+    assert log.records[-1].levelname == "WARNING"
 
 
 async def test_force_before_the_start_waits_for_nobody(state: ServerState, log: pytest.LogCaptureFixture) -> None:
@@ -404,7 +409,7 @@ async def test_force_before_the_start_waits_for_nobody(state: ServerState, log: 
     connection = Connection(state, is_stubborn=True)
     assert await run(state, None, force) == ALL
     assert connection.log == ["shutdown", "abort"]
-    assert log.messages == []
+    assert log.messages == [CUT_BY_FORCE.format(0, 1)]
 
 
 async def test_force_while_applications_are_told(
@@ -424,7 +429,7 @@ async def test_force_while_applications_are_told(
     force.set()
     assert await draining == ALL
     assert connection.log[-1] == "abort"
-    assert log.messages == [WAITING_FOR_CONNECTIONS]
+    assert log.messages == [WAITING_FOR_CONNECTIONS, CUT.format(1, 1, 0.5)]
 
 
 # Latch

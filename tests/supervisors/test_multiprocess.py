@@ -745,6 +745,18 @@ def test_hangup_with_code_that_starts_too_slowly_keeps_the_old_workers(cwd: Path
         assert server.stop() == 0
 
 
+def test_first_workers_that_never_get_ready_end_the_start(cwd: Path) -> None:
+    """MP-09, MP-19: the log says where they hang, although none has ever served."""
+    (cwd / "app.py").write_text("import time\ntime.sleep(3600)\n")
+    deadline = ["--timeout-worker-healthcheck", "2", "--timeout-worker-ready", "2"]
+    with ServerProcess("app:app", "--port", "0", "--workers", "2", *deadline, cwd=cwd) as server:
+        server.wait_for("was not ready within 2 seconds, killing it (timeout_worker_ready).", count=2)
+        server.wait_for("was stuck here:")
+        server.wait_for('app.py", line 2')
+        server.wait_for("failed to start (killed by SIGKILL), stopping the parent process.")
+        assert server.wait() == 3
+
+
 def test_number_of_workers_goes_up_and_down(cwd: Path) -> None:
     """MP-11, MP-12"""
     with start(cwd, workers=2) as server:
@@ -1052,9 +1064,9 @@ def test_restart_is_aborted_when_the_new_process_is_never_ready(
     supervisor: Multiprocess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """MP-09: `Process.is_ready` is what decides."""
-    supervisor._pool._ready_timeout = 0.5
     supervisor.init_processes()
     old = list(supervisor.processes)
+    supervisor._pool._ready_timeout = 0.5
     monkeypatch.setattr(Process, "is_ready", lambda self, timeout=5: False)
     supervisor.restart_all()
     assert supervisor.processes == old

@@ -126,16 +126,16 @@ class Clock:
 class Bench:
     """A pool of fake workers; `made` are all there ever were."""
 
-    def __init__(self, size: int = 2, grace: GracePeriods | None = None, **options: Any) -> None:
+    def __init__(
+        self, size: int = 2, grace: GracePeriods | None = None, ready_timeout: float | None = 5, **options: Any
+    ) -> None:
         self.clock = Clock()
         self.made: list[FakeWorker] = []
         self.has_room = True
         grace = grace or GracePeriods(drain=10, lifespan=20, exit=3)
         self.events: list[WorkerEvent] = []
         options["events"] = WorkerEvents(self.events.append)
-        self.pool: WorkerSet[FakeWorker] = WorkerSet(
-            self.make, size, grace, ready_timeout=5, clock=self.clock, **options
-        )
+        self.pool: WorkerSet[FakeWorker] = WorkerSet(self.make, size, grace, ready_timeout, clock=self.clock, **options)
 
     def make(self) -> FakeWorker:
         if not self.has_room:
@@ -159,6 +159,12 @@ class Bench:
     @property
     def pids(self) -> list[int | None]:
         return [worker.pid for worker in self.pool.workers]
+
+
+OUTAGE = (
+    "No child process serves: connections wait until a new one is ready; "
+    "one that takes 5 seconds is killed (timeout_worker_ready)."
+)
 
 
 @pytest.fixture(autouse=True)
@@ -247,8 +253,9 @@ def test_silent_worker_is_killed_and_replaced_in_one_go(log: pytest.LogCaptureFi
         "Child process [1] died",
         "Child process [2] does not answer, killing it, starting another at once (timeout_worker_healthcheck).",
         "Child process [2] died",
+        OUTAGE,
     ]
-    assert [record.levelname for record in log.records] == ["ERROR", "INFO"] * 2
+    assert [record.levelname for record in log.records] == ["ERROR", "INFO", "ERROR", "INFO", "ERROR"]
 
 
 @pytest.mark.parametrize(("served", "failed"), [(STEADY - 1, True), (STEADY, False)])
@@ -277,7 +284,7 @@ def test_killed_worker_that_does_not_disappear_is_collected_later() -> None:
 @pytest.mark.parametrize("code", [0, 1, 3])
 def test_pool_whose_first_workers_all_fail_has_failed(code: int, log: pytest.LogCaptureFixture) -> None:
     """MP-18, MP-19, X1: another attempt would end the same way."""
-    bench = Bench()
+    bench = Bench(ready_timeout=None)
     bench.pool.start()
     bench.made[1].exit(code)
     bench.watch()
@@ -508,8 +515,98 @@ def test_worker_that_has_ended_by_itself_but_does_not_exit_is_killed(log: pytest
     assert log.messages == [
         "Child process [1] did not end in time, killing it, starting another at once (timeout_graceful_shutdown).",
         "Child process [1] died",
+        OUTAGE,
     ]
-    assert [record.levelname for record in log.records] == ["ERROR", "INFO"]
+    assert [record.levelname for record in log.records] == ["ERROR", "INFO", "ERROR"]
+
+
+# Starts that hang
+
+
+def test_replacements_that_hang_are_killed_and_started_again(log: pytest.LogCaptureFixture) -> None:
+    """MP-09, MP-18: a database that is down must not make an outage without a line."""
+    bench = Bench().serving()
+    for worker in bench.made:
+        worker.exit(-9)
+    bench.watch()
+    assert log.messages[2:] == [OUTAGE]
+    assert log.records[2].levelname == "ERROR"
+    log.clear()
+    told(bench)
+    bench.watch(after=5 - LAST_WORDS)
+    assert "stacks" in bench.made[2].log
+    bench.made[2].stacks = "File app.py"
+    assert bench.pids == [3, 4]
+    bench.watch(after=LAST_WORDS)
+    assert log.messages == [
+        "Child process [3] was not ready within 5 seconds, killing it (timeout_worker_ready).",
+        "Child process [3] was stuck here:\nFile app.py",
+        "Child process [3] failed to start (killed by SIGKILL), trying again.",
+        "Child process [4] was not ready within 5 seconds, killing it (timeout_worker_ready).",
+        "Child process [4] failed to start (killed by SIGKILL), trying again in 0.5 s.",
+    ]
+    assert {record.levelname for record in log.records} == {"ERROR"}
+    assert told(bench) == [
+        *(("kill", 3, "startup", None), ("crash", 3, "startup", -9)),
+        *(("kill", 4, "startup", None), ("crash", 4, "startup", -9)),
+    ]
+    bench.watch(after=0.5)
+    assert bench.pids == [5, 6]
+    assert not bench.pool.failed
+    for worker in bench.made[4:]:
+        worker.reach(Stage.SERVING)
+    bench.watch()
+    assert bench.pool.is_serving
+    assert bench.pool.next_deadline() is None
+
+
+def test_replacement_that_hangs_is_told_beside_those_that_serve(log: pytest.LogCaptureFixture) -> None:
+    """MP-18"""
+    bench = Bench().serving()
+    bench.made[0].exit(-9)
+    bench.watch()
+    bench.watch(after=5)
+    assert bench.pids == [2, 4]
+    assert OUTAGE not in log.messages
+
+
+def test_first_workers_that_hang_end_the_start(log: pytest.LogCaptureFixture) -> None:
+    """MP-18, MP-19"""
+    bench = Bench()
+    bench.pool.start()
+    bench.watch(after=5)
+    assert bench.pool.failed
+    assert len(bench.made) == 2
+    assert log.messages == [
+        "Child process [1] was not ready within 5 seconds, killing it (timeout_worker_ready).",
+        "Child process [1] failed to start (killed by SIGKILL), waiting for the others.",
+        "Child process [2] was not ready within 5 seconds, killing it (timeout_worker_ready).",
+        "Child process [2] failed to start (killed by SIGKILL), stopping the parent process.",
+    ]
+
+
+def test_workers_that_may_start_for_ever_are_waited_for(log: pytest.LogCaptureFixture) -> None:
+    """MP-09"""
+    bench = Bench(1, ready_timeout=None).serving()
+    bench.made[0].exit(-9)
+    bench.watch()
+    assert log.messages[-1] == (
+        "No child process serves: connections wait until a new one is ready, however long that takes "
+        "(timeout_worker_ready is 0)."
+    )
+    assert bench.pool.next_deadline() is None
+    bench.watch(after=1e6)
+    assert bench.pids == [2]
+
+
+def test_suspension_of_the_parent_is_no_time_to_start() -> None:
+    """MP-15"""
+    bench = Bench(1)
+    bench.pool.start()
+    bench.pool.next_deadline()
+    bench.clock.now += 3600
+    bench.pool.watch()
+    assert not bench.pool.failed
 
 
 # Sleeping
@@ -525,7 +622,9 @@ def test_pool_sleeps_until_the_next_thing_is_due() -> None:
     bench.pool.replace_all()
     bench.watch()
     bench.made[0].deadline = bench.made[1].deadline = None
-    assert bench.pool.next_deadline() == 1005.0  # when the replacement is to be ready
+    assert bench.pool.next_deadline() == 1005.0 - LAST_WORDS  # shortly before the replacement is to be ready
+    bench.watch(after=5 - LAST_WORDS)
+    assert bench.pool.next_deadline() == 1005.0
 
 
 def test_sources_are_those_of_all_whose_end_was_not_noticed() -> None:
@@ -609,9 +708,7 @@ def test_only_some_workers_end_side_by_side() -> None:
 
 def test_replacement_may_be_given_any_time() -> None:
     """MP-09"""
-    bench = Bench(1)
-    bench.pool._ready_timeout = None
-    bench.serving()
+    bench = Bench(1, ready_timeout=None).serving()
     bench.pool.replace_all()
     bench.watch()
     assert bench.pool.next_deadline() is None
@@ -1018,7 +1115,7 @@ def test_steady_worker_does_not_hide_a_row_of_crashes() -> None:
 @pytest.mark.parametrize("serves", [True, False])
 def test_pool_gives_up_after_so_many_crashes_and_says_why(serves: bool, log: pytest.LogCaptureFixture) -> None:
     """X1: where somebody is there to notice it."""
-    bench = Bench(1, crash_limit=3).serving()
+    bench = Bench(1, crash_limit=3, ready_timeout=None).serving()
     bench.watch(after=STEADY)
     bench.made[0].exit(-9)
     bench.watch()
@@ -1085,6 +1182,9 @@ def test_events_of_what_is_killed() -> None:
     bench.made[0].silent = True
     bench.watch()
     assert told(bench) == [("kill", 1, "unresponsive", None), ("exit", 1, None, -9), ("start", 3, None, None)]
+    bench.made[2].reach(Stage.SERVING)
+    bench.watch()
+    assert told(bench) == [("ready", 3, None, None)]
     bench.pool.replace_all()
     bench.watch()
     assert told(bench) == [("recycle", 2, "restart", None), ("start", 4, None, None)]

@@ -21,7 +21,7 @@ from uvicorn.config._declare import Row
 from uvicorn.config._values import LONGEST, accepts, check
 from uvicorn.config.application import build_app, detect_interface, warn_of_mistakes
 from uvicorn.config.default_headers import encode_fields, says_close, with_server, without_connection
-from uvicorn.config.errors import STARTUP_FAILURE, SettingError, blaming, blaming_package, fail
+from uvicorn.config.errors import STARTUP_FAILURE, SettingError, blaming, blaming_package, fail, refusing_exit
 from uvicorn.config.implementations import check_protocol, is_ours, load_custom_loop, load_implementation, load_known
 from uvicorn.config.mounts import Mount, resolve_mounts
 from uvicorn.config.profile import WorkerProfile, processors
@@ -485,8 +485,8 @@ class Config(Settings):
         workers: CountType | None = self.workers
         threads: CountType | None = self.threads
         text = os.environ.get("WEB_CONCURRENCY")
-        if workers is None and text:
-            workers = check(ROWS["workers"], text, name="WEB_CONCURRENCY")
+        if workers is None and text not in (None, "", "0"):
+            workers = check(ROWS["workers"], text, is_command=True, name="WEB_CONCURRENCY")
         self.workers, self.threads = WorkerProfile.resolve(
             self.worker_profile, workers, threads, processors(), has_gil()
         )
@@ -571,7 +571,9 @@ class Config(Settings):
         self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
         self.ssl = self._ssl_context()
         self.encoded_headers = self._default_headers()
-        app = build_app(self.load_app(), self.factory)
+        loaded = self.load_app()
+        with refusing_exit():
+            app = build_app(loaded, self.factory)
         if self.interface == "auto":
             self.interface = detect_interface(app)
         self.fails_always = warn_of_mistakes(app, self.interface)
@@ -605,11 +607,11 @@ class Config(Settings):
         """Import the application if it is an import string, and return the named object.
 
         Raises:
-            SystemExit: it names nothing.
+            SystemExit: it names nothing, or its module ends the process.
             ModuleNotFoundError: the module needs another one that does not exist.
         """
         try:
-            with blaming_package("app", str(self.app)):
+            with refusing_exit(), blaming_package("app", str(self.app)):
                 return import_from_string(self.app)
         except ImportFromStringError as exc:
             fail("Error loading ASGI app. %s", exc, hint=exc.hint)

@@ -134,7 +134,7 @@ class Switch(Values):
                 return word in TRUE_WORDS
         elif not value and not is_command:
             return value
-        elif isinstance(value, (bool, int, float)) and value in (0, 1):
+        elif isinstance(value, (bool, int) if is_command else (bool, int, float)) and value in (0, 1):
             return bool(value)
         raise _Refused
 
@@ -172,7 +172,7 @@ class Number(Values):
             value = 0 if value is False else empty
             if value is None:
                 return None
-        number = self._number(value)
+        number = self._number(value, is_command)
         least, most = self._least(is_command), row.maximum
         if (
             number is None
@@ -189,7 +189,7 @@ class Number(Values):
     def _least(self, is_command: bool) -> int | None:
         return self.row.cli_minimum if is_command and self.row.cli_minimum is not None else self.row.minimum
 
-    def _number(self, value: Any) -> int | float | None:
+    def _number(self, value: Any, is_command: bool) -> int | float | None:
         if isinstance(value, str):
             try:
                 value = int(value) if self.is_whole else float(value)
@@ -197,7 +197,8 @@ class Number(Values):
                 return None
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             return None
-        if isinstance(value, float) and not self.has_fractions:
+        has_fractions = not self.is_whole if is_command else self.has_fractions
+        if isinstance(value, float) and not has_fractions:
             return int(value) if value.is_integer() else None
         return value
 

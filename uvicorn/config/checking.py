@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.config.errors import STARTUP_FAILURE, blaming, fail
+from uvicorn.config.errors import STARTUP_FAILURE, blaming
 from uvicorn.listening.sockets import source_of
 from uvicorn.rules import shortcuts
 from uvicorn.tls.context import NamedCertificate
@@ -40,7 +40,7 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
     yield "shortcuts", _shortcuts()
     yield "lifespan", config.lifespan
     yield "processes", f"{config.workers}, event loops in each: {config.threads}"
-    yield "listens", ", ".join(source_of(config).places())
+    yield "listens", ", ".join(_places(config))
     for mount in config.mounts:
         yield "files", str(mount)
     if config.limit_active_requests is not None:
@@ -56,14 +56,18 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
                 yield "tls", f"for {host}: {_until(_shake_hands(config.ssl, certfile, host.replace('*', 'any', 1)))}"
 
 
+def _places(config: Config) -> list[str]:
+    """Where it would listen; descriptors and directories of Unix sockets have to exist."""
+    source = source_of(config)
+    setting = "bind" if config.bind else "uds" if config.fd is None else "fd"
+    with blaming(f"{setting}={getattr(config, setting)!r}", status=STARTUP_FAILURE):
+        source.check()
+    return source.places()
+
+
 def _load(config: Config) -> None:
-    """Load it; report a server that would end then, or fail on each request."""
-    try:
-        config.load()
-    except SystemExit as exc:
-        if not exc.code:
-            fail("The application ended the process while it was loaded, with status 0.")
-        raise
+    """Load it; report a server that would fail on each request."""
+    config.load()
     if config.fails_always:
         sys.exit(STARTUP_FAILURE)  # the log says why
 

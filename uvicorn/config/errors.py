@@ -30,6 +30,17 @@ def fail(message: str, *args: object, hint: str | None = None) -> NoReturn:
 
 
 @contextlib.contextmanager
+def refusing_exit() -> Iterator[None]:
+    """Fail where loading the application ends the process with status 0: no service manager would start it again."""
+    try:
+        yield
+    except SystemExit as exc:
+        if not exc.code:
+            fail("The application ended the process while it was loaded, with status 0.")
+        raise
+
+
+@contextlib.contextmanager
 def blaming(*settings: str, status: int = SETTING_FAILURE) -> Iterator[None]:
     """Blame settings, each as ``name=value``, for any error that the block raises; see `report_error`.
 

@@ -528,8 +528,9 @@ class Settings:
         unit="seconds",
         kw_only=True,
         minimum=0,
-        help="Give up a restart when the new worker does not serve after N seconds, imports and start-up included, and "
-        "keep the old one; at least timeout_worker_healthcheck. 0 waits forever.",
+        help="Kill a new worker that does not serve after N seconds, imports and start-up included, and start another; "
+        "a restart is aborted and keeps the old worker. At least timeout_worker_healthcheck. If none of the first "
+        "workers serves by then, the parent stops. 0 waits forever.",
     )
     drain_delay: float = setting(
         default=0.0,

@@ -20,5 +20,6 @@ class LifespanOff:
     async def shutdown(self) -> None:
         """Nothing to wait for."""
 
-    async def cancel(self) -> None:
-        """Nothing to cancel."""
+    async def cancel(self) -> bool:
+        """Return that nothing was cut short."""
+        return False

@@ -94,12 +94,17 @@ class LifespanOn:
     def _failed_with_error(self) -> bool:
         return self.error_occurred and self.config.lifespan == "on"
 
-    async def cancel(self) -> None:
-        """Cancel the lifespan call and give it a moment; it is not asked to shut down, and nothing is logged."""
+    async def cancel(self) -> bool:
+        """Cancel the lifespan call and give it a moment; it is not asked to shut down, and nothing is logged.
+
+        Returns:
+            Whether the call was cut short, by this or by an interruption before.
+        """
         if self._task is not None and not self._task.done():
             self._is_cancelled = True
             self._task.cancel()
             await asyncio.wait([self._task], timeout=CANCEL_GRACE)
+        return self._is_cancelled
 
     async def main(self) -> None:
         """Call the application with the lifespan scope, until it returns or raises."""

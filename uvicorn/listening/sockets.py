@@ -100,6 +100,13 @@ class Source(Protocol):
     async def open(self) -> list[socket.socket]:
         """The sockets of a single process, bound but not listening."""
 
+    def check(self) -> None:
+        """Find out, without binding anything, whether `bind` would fail for lack of a descriptor or a directory.
+
+        Raises:
+            OSError: it would.
+        """
+
     def places(self) -> list[str]:
         """Where that is, as the setting `bind` has it."""
 
@@ -430,6 +437,9 @@ class Address:
             _bind_tcp(sock, address)
         return sock
 
+    def check(self) -> None:
+        """A running server may have it."""
+
     def places(self) -> list[str]:
         """Host and port as configured; all interfaces are two hosts."""
         hosts = ["0.0.0.0", "::"] if self._host is None else self._hosts
@@ -502,6 +512,12 @@ class UnixPath:
             os.chmod(self.path, mode)
         return sock
 
+    def check(self) -> None:
+        """Its directory exists."""
+        directory = os.path.dirname(self.path) or "."
+        if not self.path.startswith("\0") and not os.path.isdir(directory):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", directory)
+
     def places(self) -> list[str]:
         """The path as configured."""
         return [f"unix:{self.path}"]
@@ -548,6 +564,11 @@ class Descriptor:
 
     bind_each = bind
 
+    def check(self) -> None:
+        """It is open, and can listen."""
+        for sock in self.bind():
+            sock.close()
+
     def places(self) -> list[str]:
         """The number as configured."""
         return [f"fd:{self._fd}"]
@@ -578,6 +599,9 @@ class Passed:
             for descriptor in passed_descriptors(self._name):
                 bound += Descriptor(descriptor).bind()
         return bound
+
+    def check(self) -> None:
+        """Only the service itself has them."""
 
     def release(self) -> None:
         """Keep them: systemd owns them."""
@@ -612,6 +636,11 @@ class Several:
         """The same; names are resolved beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(None, self.bind)
 
+    def check(self) -> None:
+        """Each of them."""
+        for _, place in self._places:
+            place.check()
+
     def places(self) -> list[str]:
         """The list."""
         return [text for text, _ in self._places]
@@ -645,6 +674,9 @@ class Given:
     async def open(self) -> list[socket.socket]:
         """The sockets; on Windows duplicates that belong to this process, as a loop there needs them."""
         return [_share(sock) for sock in self._sockets]
+
+    def check(self) -> None:
+        """They are bound."""
 
     def places(self) -> list[str]:
         """Return nothing: the process that bound the sockets lists them."""

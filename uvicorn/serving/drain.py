@@ -68,6 +68,9 @@ WATCH_INTERVAL = 0.1
 
 CANCEL_MESSAGE = "Task cancelled, timeout graceful shutdown exceeded"
 
+FORCED = "the shutdown was forced (second SIGINT or force_exit)"
+"""The reason for what is cut short without waiting for its deadline, for the log."""
+
 logger = logging.getLogger("uvicorn.error")
 
 
@@ -239,6 +242,7 @@ class Drain:
         await self._hear_last_requests()
         self._on_stage(Stage.CLOSING)
         if not await self._close():
+            self._report_cut()
             self._on_stage(Stage.DISCONNECTING)
             await self._disconnect()
             self._on_stage(Stage.CANCELLING)
@@ -311,6 +315,13 @@ class Drain:
                 if transport is not None and transport.is_closing() and not transport.get_write_buffer_size():
                     transport.abort()
 
+    def _report_cut(self) -> None:
+        """Log what is about to be cut, and by what."""
+        requests, connections = len(self._running()), len(self._state.connections)
+        if requests or connections:
+            why = FORCED if self._force else f"{self._timeout:g} seconds have passed (timeout_graceful_shutdown)"
+            logger.warning("Cutting %d request(s) and %d connection(s): %s.", requests, connections, why)
+
     async def _disconnect(self) -> None:
         """Tell the applications that the peers are gone; they may return by themselves then."""
         if self._force:
@@ -326,13 +337,14 @@ class Drain:
     async def _cancel(self) -> None:
         """Cancel remaining tasks, then abort remaining transports."""
         if self._force:
-            # Nothing may be written on the way out: a cut connection tells the client more than half a response.
-            await self._abort()
+            # Nothing may be written on the way out: a cut connection tells the client more than half a response. The
+            # tasks are cancelled in the same turn: one that only sends would not wait any more, and block the loop.
+            self._abort_transports()
         running = self._running()
         if running and not self._force:
             logger.error("Cancel %s running task(s), timeout graceful shutdown exceeded", len(running))
         for task in running:
-            task.cancel(msg=CANCEL_MESSAGE)
+            task.cancel(msg=f"Task cancelled, {FORCED}" if self._force else CANCEL_MESSAGE)
         if running:
             await asyncio.wait(running, timeout=FORCED_GRACE if self._force else CANCEL_GRACE)
         await self._abort()
@@ -341,11 +353,14 @@ class Drain:
         if not self._state.connections:
             return
         # The last output (the response of a cancelled task) is already with the system, or will never be.
+        self._abort_transports()
+        await first_of(self._state.wait_no_connections(), timeout=ABORT_GRACE)
+
+    def _abort_transports(self) -> None:
         for connection in list(self._state.connections):
             transport = getattr(connection, "transport", None)
             if transport is not None:
                 transport.abort()
-        await first_of(self._state.wait_no_connections(), timeout=ABORT_GRACE)
 
     # Waiting
 

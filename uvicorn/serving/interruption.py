@@ -33,16 +33,30 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class Interruption(threading.Thread):
-    """Sends SIGINT to the main thread unless `loop`, which runs there, turns within a moment.
+    """Sends SIGINT to the main thread whenever `loop`, which runs there, does not turn for a moment, until `stop`.
 
     The handler of the signal raises `ForcedEnd`, which ends the blocking call.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(name="uvicorn-interruption", daemon=True)
+        self._loop = loop
+        self._is_over = threading.Event()
+        self._ask()
+
+    def _ask(self) -> None:
+        """Request the next turn.
+
+        Raises:
+            RuntimeError: the loop is closed.
+        """
         self._has_turned = threading.Event()
         self._is_sent = False
-        loop.call_soon_threadsafe(self._has_turned.set)
+        self._loop.call_soon_threadsafe(self._has_turned.set)
+
+    def stop(self) -> None:
+        """The server has ended: interrupt nothing any more."""
+        self._is_over.set()
 
     @classmethod
     def of_running_loop(cls) -> Interruption | None:
@@ -57,7 +71,7 @@ class Interruption(threading.Thread):
     @property
     def is_due(self) -> bool:
         """Whether the signal that is being handled is this one's, and still wanted."""
-        return self._is_sent and not self._has_turned.is_set()
+        return self._is_sent and not self._has_turned.is_set() and not self._is_over.is_set()
 
     def is_needed(self, seconds: float = BLOCKED) -> bool:
         """Wait a moment, and return whether the loop has not turned."""
@@ -73,9 +87,13 @@ class Interruption(threading.Thread):
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def run(self) -> None:
-        """Wait, and send it."""
-        if self.is_needed():
-            self.send()
+        """Watch the turns: what is forced may block the loop again, in its next turn."""
+        with suppress(RuntimeError):
+            while not self._is_over.is_set():
+                if self.is_needed():
+                    self.send()
+                elif not self._is_over.wait(AGAIN):
+                    self._ask()
 
 
 class Guard(threading.Thread):
@@ -207,13 +225,14 @@ class Backstop:
             ForcedEnd: it was.
         """
         if self._interruption is not None and self._interruption.is_due:
-            self._interruption = None
             raise ForcedEnd
 
     def stop(self) -> None:
         """Stop watching: the server has ended."""
         if self._guard is not None:
             self._guard.stop()
+        if self._interruption is not None:
+            self._interruption.stop()
 
     def stop_timing(self) -> None:
         """Stop watching, and cancel the timer: the program handles its signals again."""
@@ -222,6 +241,8 @@ class Backstop:
 
     def _interrupt(self, interruption: Interruption) -> None:
         self._force()
+        if self._interruption is not None:
+            self._interruption.stop()
         self._interruption = interruption
 
 

@@ -542,7 +542,8 @@ class ProcessWorker:
 
     def ask_for_stacks(self) -> None:
         """Have the child write down the stacks of its threads, whatever its interpreter is doing."""
-        if self._recorder is not None and STACKS_SIGNAL is not None and self._has_served:
+        # Before the first beat of its pulse the signal would kill it.
+        if self._recorder is not None and STACKS_SIGNAL is not None and self._recorder.pulse():
             self._recorder.take_stacks()  # those of another time
             self._signal(STACKS_SIGNAL)
 

@@ -15,8 +15,8 @@ A replacement (JOINING) is ready before the old worker ends, so capacity never d
 side by side. A worker that retires (its request limit is reached) serves on until then, and so does one that
 is recycled because of its age or its memory: these one at a time, the end of the old one included.
 
-A worker that cannot start, or crashes soon, leaves the others alone: it is started again, ever more slowly. The set
-fails if none of the first workers comes to serve, or if too many crash in a row while none serves.
+A worker that cannot start, is not ready in time, or crashes soon, leaves the others alone: it is started again, ever
+more slowly. The set fails if none of the first workers comes to serve, or if too many crash in a row while none serves.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ GRACEFUL = (0, -signal.SIGTERM, -signal.SIGINT)
 LATE = "did not end in time"
 """Why a worker was killed that was to end, for the log."""
 
-KILLED_BY = {"unresponsive": "timeout_worker_healthcheck", "deadline": "timeout_graceful_shutdown"}
+KILLED_BY = {
+    "unresponsive": "timeout_worker_healthcheck",
+    "deadline": "timeout_graceful_shutdown",
+    "startup": "timeout_worker_ready",
+}
 """The setting behind each reason for a kill, for the log."""
 
 STOPPING = "stopping the parent process"
@@ -115,7 +119,7 @@ class Member(Generic[W]):
 
     Attributes:
         replaces: the member whose place it takes, while it is JOINING.
-        ready_by: deadline for that; None for any time.
+        ready_by: when it has to serve; None for any time.
         since: when it began to serve; 0 before.
         limits: its lifetime and its memory at most.
         memory: resident bytes, if they are limited.
@@ -123,7 +127,7 @@ class Member(Generic[W]):
         reason: why it is to be replaced; None if it is not.
         turn: the member with the lowest number is replaced next.
         told_at: when its shutdown began, or it was killed.
-        asked_for_stacks: it is late to end, and was asked for its stacks.
+        asked_for_stacks: it is late to serve or to end, and was asked for its stacks.
         beside_crash: it was in charge when another crashed; several that crash together count once.
     """
 
@@ -149,7 +153,7 @@ class WorkerSet(Generic[W]):
         make: makes a worker, not started yet.
         size: how many to keep.
         grace: how long a worker may take to end.
-        ready_timeout: seconds a replacement has until it serves; None for any time.
+        ready_timeout: seconds a new worker has until it serves; None for any time.
         clock: seconds, monotonic.
         recycling: draws the limits of one worker.
         crash_limit: crashes in a row after which the set fails if no worker serves; None or 0 for any number.
@@ -259,8 +263,10 @@ class WorkerSet(Generic[W]):
         now = self._clock()
         if self._next_watch is not None and now - self._next_watch > OVERSLEPT:
             # While this process did not run it heard no worker.
-            for worker in self.workers:
-                worker.excuse(now - self._next_watch)
+            for member in self._members:
+                member.worker.excuse(now - self._next_watch)
+                if member.ready_by is not None:
+                    member.ready_by += now - self._next_watch
         self._next_watch = None
         for worker in self.everyone:
             worker.listen(now)
@@ -344,14 +350,14 @@ class WorkerSet(Generic[W]):
         if not self.is_draining:
             for member in self._in_charge:
                 deadlines += [member.worker.deadline, self._time_to_act(member), self._time_to_recycle(member)]
-            deadlines += [member.ready_by for member in self._in(Phase.JOINING)]
+            deadlines += [self._time_to_act(member) for member in self._in(Phase.JOINING)]
             deadlines.append(self._time_to_start())
         self._next_watch = min((when for when in deadlines if when is not None), default=None)
         return self._next_watch
 
     # Those in charge
 
-    def _launch(self, phase: Phase, replaces: Member[W] | None = None, ready_by: float | None = None) -> None:
+    def _launch(self, phase: Phase, replaces: Member[W] | None = None) -> None:
         """Start a worker.
 
         Raises:
@@ -360,6 +366,7 @@ class WorkerSet(Generic[W]):
         worker = self._make()
         worker.start()
         self._tell("start", worker, "Child process [%d] was started", level=logging.DEBUG)
+        ready_by = None if self._ready_timeout is None else self._clock() + self._ready_timeout
         self._members.append(Member(worker, phase, replaces, ready_by))
 
     def _tell(
@@ -377,6 +384,7 @@ class WorkerSet(Generic[W]):
         return self._start_at if may_start else None
 
     def _look_after_workers(self, now: float) -> None:
+        has_served = bool(self._in(Phase.SERVING))
         for member in self._in_charge:
             self._welcome(member, now)
             if (seconds := member.worker.blocked_for()) is not None:
@@ -396,10 +404,24 @@ class WorkerSet(Generic[W]):
             elif worker.is_silent(now):
                 self._bury(member, now, "unresponsive", f"does not answer{_why(worker)}")
             elif self._is_late(member, now):
-                # It has ended by itself, but something keeps it from exiting.
-                self._bury(member, now, "deadline", LATE)
+                if worker.stage is Stage.STARTING:
+                    self._bury(member, now, "startup", f"was not ready within {self._ready_timeout:g} seconds")
+                else:  # it has ended by itself, but something keeps it from exiting
+                    self._bury(member, now, "deadline", LATE)
             elif now >= self._retire_at and (reason := self._reason_to_recycle(member, now)) is not None:
                 member.reason, member.turn = reason, now
+        if has_served and not self._in(Phase.SERVING) and not self.failed:
+            self._report_outage()
+
+    def _report_outage(self) -> None:
+        """Log that nothing is served until a new worker is ready."""
+        message = "No child process serves: connections wait until a new one is ready"
+        if self._ready_timeout is None:
+            logger.error("%s, however long that takes (timeout_worker_ready is 0).", message)
+        else:
+            logger.error(
+                "%s; one that takes %g seconds is killed (timeout_worker_ready).", message, self._ready_timeout
+            )
 
     def _log_stacks(self, worker: W, message: str, level: int = logging.ERROR) -> None:
         if stacks := worker.take_stacks():
@@ -411,6 +433,7 @@ class WorkerSet(Generic[W]):
         if not worker.has_served or member.phase is Phase.SERVING:
             return
         member.phase, member.limits = Phase.SERVING, self._recycling()
+        member.asked_for_stacks = False
         member.since = worker.stage_since if worker.stage is Stage.SERVING else now
         self._advance(Outlook.PROVEN)
         self._failures = 0
@@ -462,7 +485,7 @@ class WorkerSet(Generic[W]):
         else:
             if reason:
                 self._report_kill(worker, reason, what)
-            self._report_failure(worker, gives_up, delay)
+            self._report_failure(worker, gives_up, delay, is_overdue=reason == "startup")
         if worker.exitcode is not None:
             worker.collect()
         else:
@@ -498,10 +521,10 @@ class WorkerSet(Generic[W]):
         else:
             self._tell(kind, worker, "Child process [%d] died", level=logging.INFO)
 
-    def _report_failure(self, worker: W, gives_up: bool, delay: float) -> None:
+    def _report_failure(self, worker: W, gives_up: bool, delay: float, is_overdue: bool) -> None:
         """Log that a worker ended before it served, the reason, and the consequence."""
-        by_signal = worker.exitcode is None or worker.exitcode < 0
-        if not by_signal or self._failures >= self.size + STARTS_AGAIN:
+        may_be_accident = not is_overdue and (worker.exitcode is None or worker.exitcode < 0)
+        if not may_be_accident or self._failures >= self.size + STARTS_AGAIN:
             self._advance(Outlook.DOUBTFUL)
         if self._outlook is Outlook.DOUBTFUL and not self._in_charge:
             self._outlook = Outlook.FAILED
@@ -569,7 +592,7 @@ class WorkerSet(Generic[W]):
                 self._report_kill(member.worker, "deadline", LATE)
 
     def _is_late(self, member: Member[W], now: float) -> bool:
-        """Whether a worker is late to end; shortly before that, it is asked for its stacks."""
+        """Whether a worker is late to serve or to end; shortly before that, it is asked for its stacks."""
         deadline = self._time_to_kill(member)
         if deadline is not None and now >= deadline - LAST_WORDS and not member.asked_for_stacks:
             member.asked_for_stacks = True
@@ -584,6 +607,8 @@ class WorkerSet(Generic[W]):
     def _time_to_kill(self, member: Member[W]) -> float | None:
         told_at, worker = member.told_at, member.worker
         if told_at is None:
+            if worker.stage is Stage.STARTING or member.phase is Phase.JOINING:
+                return member.ready_by
             if worker.stage <= Stage.RETIRING:
                 return None
             told_at = worker.stage_since
@@ -632,7 +657,7 @@ class WorkerSet(Generic[W]):
             message, arguments = message + "occupies %d MiB.", [(old.memory or 0) // MIB]
         self._tell("recycle", worker, message, *arguments, level=level, reason=old.reason.value)
         try:
-            self._launch(Phase.JOINING, old, None if self._ready_timeout is None else now + self._ready_timeout)
+            self._launch(Phase.JOINING, old)
         except OSError as exc:
             aborts = "No child process can be started (%s); keeping worker [%d] and aborting the restart."
             logger.error(aborts, exc, worker.pid)
@@ -654,7 +679,7 @@ class WorkerSet(Generic[W]):
             self._dismiss(old)
         elif worker.exitcode is not None:
             self._abort_replacement(new, old, now, f"failed to start ({how_ended(worker.exitcode)})")
-        elif new.ready_by is not None and now >= new.ready_by:
+        elif self._is_late(new, now):
             self._abort_replacement(new, old, now, "was not ready in time")
 
     def _give_up_replacing(self, now: float) -> None:
@@ -670,6 +695,7 @@ class WorkerSet(Generic[W]):
         kind: EventKind = "kill" if new.worker.exitcode is None else "crash"
         message = "New child process [%d] %s; keeping worker [%d] and aborting the restart."
         self._tell(kind, new.worker, message, why, old.worker.pid, level=logging.ERROR, reason="startup")
+        self._log_stacks(new.worker, "Child process [%d] was stuck here:\n%s")
         new.phase, new.told_at = Phase.KILLED, now
         new.worker.kill()
 
