@@ -250,7 +250,9 @@ async def test_forced_end_during_startup_cancels_it(log: pytest.LogCaptureFixtur
     await asyncio.wait_for(task, 30)
     assert cancelled
     assert not server.started
-    assert lines(log)[2:] == ["Application startup cancelled: the shutdown was forced (second SIGINT or force_exit)."]
+    assert lines(log)[2:] == [
+        "Application startup cancelled: the shutdown was forced (second SIGINT, force_exit or a blocked event loop)."
+    ]
 
 
 async def test_stages_are_reported() -> None:

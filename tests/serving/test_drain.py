@@ -23,7 +23,10 @@ pytestmark = pytest.mark.anyio
 WAITING_FOR_CONNECTIONS = "Waiting for connections to close. (CTRL+C to force quit)"
 WAITING_FOR_TASKS = "Waiting for background tasks to complete. (CTRL+C to force quit)"
 CUT = "Cutting {} request(s) and {} connection(s): {:g} seconds have passed (timeout_graceful_shutdown)."
-CUT_BY_FORCE = "Cutting {} request(s) and {} connection(s): the shutdown was forced (second SIGINT or force_exit)."
+CUT_BY_FORCE = (
+    "Cutting {} request(s) and {} connection(s): the shutdown was forced "
+    "(second SIGINT, force_exit or a blocked event loop)."
+)
 CANCEL = "Cancel {} running task(s), timeout graceful shutdown exceeded"
 
 

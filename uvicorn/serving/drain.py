@@ -68,7 +68,7 @@ WATCH_INTERVAL = 0.1
 
 CANCEL_MESSAGE = "Task cancelled, timeout graceful shutdown exceeded"
 
-FORCED = "the shutdown was forced (second SIGINT or force_exit)"
+FORCED = "the shutdown was forced (second SIGINT, force_exit or a blocked event loop)"
 """The reason for what is cut short without waiting for its deadline, for the log."""
 
 logger = logging.getLogger("uvicorn.error")
