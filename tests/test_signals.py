@@ -674,7 +674,7 @@ def test_worker_whose_parent_was_killed_does_not_outlive_its_startup(cwd: Path, 
             return Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
         wait_for(has_ended)
-        assert server.error_output.count(f"Parent process [{server.pid}] is gone") == 1
+        assert server.error_output.count(f"Parent process [{server.pid}] died") == 1
 
 
 BLOCKED_THREAD = """
