@@ -69,7 +69,7 @@ WATCH_INTERVAL = 0.1
 CANCEL_MESSAGE = "Task cancelled, timeout graceful shutdown exceeded"
 
 FORCED = "the shutdown was forced (second SIGINT, force_exit or a blocked event loop)"
-"""The reason for what is cut short without waiting for its deadline, for the log."""
+"""The reason, for the log, when requests and startups are cut short without waiting for their deadlines."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -316,7 +316,7 @@ class Drain:
                     transport.abort()
 
     def _report_cut(self) -> None:
-        """Log what is about to be cut, and by what."""
+        """Log how many requests and connections are about to be cut, and the reason."""
         requests, connections = len(self._running()), len(self._state.connections)
         if requests or connections:
             why = FORCED if self._force else f"{self._timeout:g} seconds have passed (timeout_graceful_shutdown)"

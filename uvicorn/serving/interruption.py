@@ -87,7 +87,7 @@ class Interruption(threading.Thread):
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def run(self) -> None:
-        """Watch the turns: what is forced may block the loop again, in its next turn."""
+        """Watch the turns: a forced shutdown may block the loop again, in its next turn."""
         with suppress(RuntimeError):
             while not self._is_over.is_set():
                 if self.is_needed():
