@@ -138,14 +138,20 @@ class LineBuffer:
             and handler.formatter is formatter
             and formatter.use_colors is self._colors
             and handler.level <= INFO
-            and type(logger) is Logger
+            and (self._scheduled or self._has_own_methods())
+            and logging._logRecordFactory is logging.LogRecord  # type: ignore[attr-defined] # the getter is a call
+        )
+
+    def _has_own_methods(self) -> bool:
+        """Tell whether a record would still pass the functions of `logging`: looked at with the first line of a turn."""
+        return (
+            type(logger) is Logger
             and Logger.callHandlers is _call_handlers
             and Logger.makeRecord is _make_record
             and Logger.handle is _handle
             and Logger.info is _info
             and Logger._log is _log
             and (len(logger.__dict__) == self._attributes or self.calls_own_functions())
-            and logging._logRecordFactory is logging.LogRecord  # type: ignore[attr-defined] # the getter is a call
         )
 
     def schedule(self) -> None:
