@@ -143,7 +143,7 @@ class LineBuffer:
         )
 
     def _has_own_methods(self) -> bool:
-        """Tell whether a record would still pass the functions of `logging`: looked at with the first line of a turn."""
+        """Tell whether a record would still pass the functions of `logging`: asked with the first line of a turn."""
         return (
             type(logger) is Logger
             and Logger.callHandlers is _call_handlers
