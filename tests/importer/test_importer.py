@@ -129,7 +129,8 @@ def test_what_is_not_text_is_returned_as_it_is(thing: object) -> None:
         pytest.param("sample.py:app", 'Write a module instead of a path: "sample:app".', id="a suffix"),
         pytest.param("sample:app", "Did you mean application?", id="a name like it"),
         pytest.param("sample:xyz", None, id="no name like it"),
-        pytest.param("sample", None, id="the form says it all"),
+        pytest.param("sample", 'Did you mean "sample:app"?', id="no attribute"),
+        pytest.param("sample.api", 'Did you mean "sample:api" or "sample.api:app"?', id="a dot for the colon"),
         pytest.param(
             "not_a_module:app",
             "Start from the directory that contains it, or name that directory with --app-dir.",
