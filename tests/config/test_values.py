@@ -103,6 +103,7 @@ def test_value_becomes_what_the_setting_has(name: str, value: Any, becomes: Any)
     assert found == becomes and type(found) is type(becomes)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no TOML")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
