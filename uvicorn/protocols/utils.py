@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uvicorn._types import WWWScope
 from uvicorn.access.arguments import get_client_addr as get_client_addr
 from uvicorn.access.arguments import get_path_with_query_string as get_path_with_query_string
-from uvicorn.protocols.http.hooks import beside
+from uvicorn.protocols.http.hooks import beside, values_beside
 from uvicorn.rules.grace import clock_of as clock_of
 
 EAGER_START = sys.version_info >= (3, 12)  # to compare versions for each request would cost more than all else
@@ -69,6 +69,12 @@ class Functions(NamedTuple):
     get_path_with_query_string: Callable[[WWWScope], str] = get_path_with_query_string
     get_remote_addr: Callable[[asyncio.BaseTransport], tuple[str, int] | None] = get_remote_addr
     is_ssl: Callable[[asyncio.BaseTransport], bool] = is_ssl
+
+
+def functions_of(cls: type) -> Functions:
+    """Return those that the module of a protocol class has."""
+    found: dict[str, Any] = values_beside(cls)
+    return Functions(**{name: found[name] for name in Functions._fields if name in found})
 
 
 def is_secure(transport: asyncio.BaseTransport, is_encrypted: Callable[[asyncio.BaseTransport], bool] = is_ssl) -> bool:

@@ -34,7 +34,6 @@ from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.http.wire.head import CHUNKED, PLAIN, Field, RequestRefused
 from uvicorn.protocols.utils import (
-    Functions,
     get_client_addr,
     get_local_addr,
     get_path_with_query_string,
@@ -172,16 +171,6 @@ class H11Protocol(HTTPProtocol):
     def cycle_class() -> type[RequestResponseCycle]:
         """The class that serves one request."""
         return RequestResponseCycle
-
-    @staticmethod
-    def module_functions() -> Functions:
-        """The functions that a program may replace in this module."""
-        return Functions(get_client_addr, get_local_addr, get_path_with_query_string, get_remote_addr, is_ssl)
-
-    @staticmethod
-    def flow_class() -> type[FlowControl]:
-        """The class that controls the flow of a connection, which a program may replace here."""
-        return FlowControl
 
     def cycle_arguments(self, expect_continue: bool) -> dict[str, Any]:
         """Return upstream's arguments for a cycle, but for its scope."""

@@ -82,9 +82,14 @@ def _values(path: str) -> dict[str, object]:
     return {name: found[name] for name in _BESIDE if name in found}
 
 
+def values_beside(cls: type) -> dict[str, Any]:
+    """Return what the module of a protocol class has under these names: maybe a program's."""
+    return _values(_module_of(cls))
+
+
 def value_beside(cls: object, name: str, default: object) -> Any:
-    """Return what the module of a protocol class has under one of these names: maybe a program's; else the default."""
-    return _values(_module_of(cls)).get(name, default) if isinstance(cls, type) else default
+    """Return what it has under one of them, or the default."""
+    return values_beside(cls).get(name, default) if isinstance(cls, type) else default
 
 
 def _module_of(cls: type) -> str:

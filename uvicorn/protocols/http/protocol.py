@@ -43,7 +43,7 @@ from uvicorn.protocols.http.wire.head import CHUNKED, Field, Look, RequestLine, 
 from uvicorn.protocols.http.wire.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, Piece, Request, RequestReader
 from uvicorn.protocols.http.wire.response import encode_interim
 from uvicorn.protocols.http.wire.response_writer import ResponseWriter
-from uvicorn.protocols.utils import Functions, is_secure, is_ssl, tls_of
+from uvicorn.protocols.utils import is_secure, is_ssl, tls_of
 from uvicorn.rules import limits, refusals
 from uvicorn.serving.state import ServerState
 
@@ -141,16 +141,6 @@ class HTTPProtocol(Attributes):
     def cycle_class() -> type[RequestResponseCycle]:
         """The class that serves one request: looked up in the module of the protocol, where programs may replace it."""
         return RequestResponseCycle
-
-    @staticmethod
-    def module_functions() -> Functions:
-        """The functions that a program may replace in the module of the protocol."""
-        return Functions()
-
-    @staticmethod
-    def flow_class() -> type[FlowControl]:
-        """The class that controls the flow of a connection; the same holds."""
-        return FlowControl
 
     @staticmethod
     def library_is_patched() -> bool:

@@ -25,7 +25,7 @@ from uvicorn.protocols.http.hooks import is_usable, replaced, value_beside
 from uvicorn.protocols.http.wire.head import HeadLimits, native_reader
 from uvicorn.protocols.http.wire.recurring import Recurring
 from uvicorn.protocols.http.wire.request_reader import Known
-from uvicorn.protocols.utils import EAGER_START, Functions, clock_of
+from uvicorn.protocols.utils import EAGER_START, clock_of, functions_of
 from uvicorn.rules.shortcuts import Shortcut, chosen
 from uvicorn.serving.write_deadlines import WriteDeadlines
 
@@ -39,14 +39,6 @@ class ProtocolClass(Protocol):
     @staticmethod
     def head_limit(config: ProtocolConfig) -> int:
         """Bytes a request head may have."""
-
-    @staticmethod
-    def module_functions() -> Functions:
-        """The functions that a program may have replaced in the module of the protocol."""
-
-    @staticmethod
-    def flow_class() -> type[FlowControl]:
-        """The class that controls the flow of a connection."""
 
     @staticmethod
     def library_is_patched() -> bool:
@@ -133,8 +125,8 @@ class ProtocolSettings:
         self.read_head = native_reader(self.limits, self.limit_body, self.root_path, self.extensions)
         self.gatherer: Any = None  # of the implementation: reads heads for all connections
         self.access_logger: logging.Logger | None = None  # assigned by a program
-        self.functions = protocol_class.module_functions()
-        flow_class = protocol_class.flow_class()
+        self.functions = functions_of(protocol_class)
+        flow_class = value_beside(protocol_class, "FlowControl", FlowControl)
         self.flow_class = flow_class if is_usable("FlowControl", flow_class) else FlowControl
         self.set_log(AccessLog.from_config(config, loop), FormattedLog.from_config(config, loop))
         self.ws_protocol_class: Any = config.ws_protocol_class

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, Connection, ProtocolConfig, WebSocketScope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.hooks import original
-from uvicorn.protocols.utils import Functions, is_secure
+from uvicorn.protocols.utils import functions_of, is_secure
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
 from uvicorn.protocols.websockets.session_states import SessionState
@@ -167,15 +167,10 @@ class Attributes(asyncio.Protocol):
         transport = self.transport
         if transport is None:
             return None
-        functions = self.module_functions()
+        functions = functions_of(type(self))
         if name == "scheme":
             return "wss" if is_secure(transport, functions.is_ssl) else "ws"
         return functions.get_remote_addr(transport) if name == "client" else functions.get_local_addr(transport)
-
-    @staticmethod
-    def module_functions() -> Functions:
-        """The functions that a program may replace in the module of the protocol."""
-        return Functions()
 
     @property
     def asgi_version(self) -> str:

@@ -157,7 +157,7 @@ class WebSocketSession(Attributes):
         self._ended = ""  # how the application ended the connection
         limits = HeadLimits(config.limit_request_head, config.limit_request_fields, config.limit_request_target)
         self._head = HandshakeReader(limits)
-        self._log = SessionLog(logging.getLogger("uvicorn.error"), self._head, self.module_functions)
+        self._log = SessionLog(logging.getLogger("uvicorn.error"), self._head, type(self))
         self._task: asyncio.Task[None] | None = None
         self._ticket: RequestTicket | None = None  # among the requests that are active, until it is accepted
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import cast
 
 from uvicorn._types import WebSocketScope
 from uvicorn.access.log import Entry
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.wire.head import RequestRefused
-from uvicorn.protocols.utils import Functions, client_prefix
+from uvicorn.protocols.utils import client_prefix, functions_of
 from uvicorn.protocols.websockets.frame_log import FrameLog
 from uvicorn.protocols.websockets.handshake import HandshakeReader, requested_target
 from uvicorn.rules.status import STATUS_PHRASES
@@ -23,7 +22,7 @@ class SessionLog:
     Args:
         logger: where they go.
         head: of the request, as far as it has arrived; it names the target.
-        functions: returns those that make texts of a scope.
+        session: the class of the session, whose module has the functions that make texts of a scope.
 
     Attributes:
         logger: where they go.
@@ -31,14 +30,14 @@ class SessionLog:
         entry: of the access log, if that has a format of the user's.
     """
 
-    __slots__ = ("logger", "frames", "entry", "_head", "_functions", "_transport", "_scope")
+    __slots__ = ("logger", "frames", "entry", "_head", "_session", "_transport", "_scope")
 
-    def __init__(self, logger: logging.Logger, head: HandshakeReader, functions: Callable[[], Functions]) -> None:
+    def __init__(self, logger: logging.Logger, head: HandshakeReader, session: type) -> None:
         self.logger = logger
         self.frames: FrameLog | None = None
         self.entry: Entry | None = None
         self._head = head
-        self._functions = functions
+        self._session = session
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until `connected`
         self._scope: WebSocketScope | None = None
 
@@ -54,7 +53,7 @@ class SessionLog:
         self.entry = entry
 
     def _who_and_what(self) -> tuple[str, str]:
-        functions = self._functions()
+        functions = functions_of(self._session)
         if self._scope is not None:
             return functions.get_client_addr(self._scope), functions.get_path_with_query_string(self._scope)
         client = functions.get_remote_addr(self._transport)
@@ -99,4 +98,4 @@ class SessionLog:
             self.logger.log(TRACE_LOG_LEVEL, text, client_prefix(self._client()))
 
     def _client(self) -> tuple[str, int] | None:
-        return self._functions().get_remote_addr(self._transport)
+        return functions_of(self._session).get_remote_addr(self._transport)

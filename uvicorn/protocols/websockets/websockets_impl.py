@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
-from uvicorn.protocols.utils import (
-    Functions,
-    get_client_addr,
-    get_local_addr,
-    get_path_with_query_string,
-    get_remote_addr,
-    is_ssl,
-)
+from uvicorn.protocols.utils import get_client_addr as get_client_addr
+from uvicorn.protocols.utils import get_local_addr as get_local_addr
+from uvicorn.protocols.utils import get_path_with_query_string as get_path_with_query_string
+from uvicorn.protocols.utils import get_remote_addr as get_remote_addr
+from uvicorn.protocols.utils import is_ssl as is_ssl
 from uvicorn.protocols.websockets.session_states import FRAME_METHODS, LEGACY, LEGACY_LIBRARY
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -33,8 +30,3 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         "websockets.legacy.protocol.WebSocketCommonProtocol",
     )
     frame_methods = ()
-
-    @staticmethod
-    def module_functions() -> Functions:
-        """The functions that a program may replace in this module."""
-        return Functions(get_client_addr, get_local_addr, get_path_with_query_string, get_remote_addr, is_ssl)

@@ -16,14 +16,11 @@ from websockets.typing import ExtensionName
 
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
-from uvicorn.protocols.utils import (
-    Functions,
-    get_client_addr,
-    get_local_addr,
-    get_path_with_query_string,
-    get_remote_addr,
-    is_ssl,
-)
+from uvicorn.protocols.utils import get_client_addr as get_client_addr
+from uvicorn.protocols.utils import get_local_addr as get_local_addr
+from uvicorn.protocols.utils import get_path_with_query_string as get_path_with_query_string
+from uvicorn.protocols.utils import get_remote_addr as get_remote_addr
+from uvicorn.protocols.utils import is_ssl as is_ssl
 from uvicorn.protocols.websockets.deflate import Deflate
 from uvicorn.protocols.websockets.frames import Close, FrameError, encode_close, invalid_text
 from uvicorn.protocols.websockets.handshake import Handshake
@@ -95,11 +92,6 @@ class WebSocketsSansIOProtocol(WebSocketSession):
         "handle_text",
         "send_receive_event_to_app",
     )
-
-    @staticmethod
-    def module_functions() -> Functions:
-        """The functions that a program may replace in this module."""
-        return Functions(get_client_addr, get_local_addr, get_path_with_query_string, get_remote_addr, is_ssl)
 
     def open(self, deflate: Deflate | None) -> None:
         """Make the library's side of the connection."""

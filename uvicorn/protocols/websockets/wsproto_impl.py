@@ -12,14 +12,11 @@ from wsproto.frame_protocol import FrameDecoder, FrameProtocol, Opcode, RsvBits
 
 from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
-from uvicorn.protocols.utils import (
-    Functions,
-    get_client_addr,
-    get_local_addr,
-    get_path_with_query_string,
-    get_remote_addr,
-    is_ssl,
-)
+from uvicorn.protocols.utils import get_client_addr as get_client_addr
+from uvicorn.protocols.utils import get_local_addr as get_local_addr
+from uvicorn.protocols.utils import get_path_with_query_string as get_path_with_query_string
+from uvicorn.protocols.utils import get_remote_addr as get_remote_addr
+from uvicorn.protocols.utils import is_ssl as is_ssl
 from uvicorn.protocols.websockets.deflate import Deflate
 from uvicorn.protocols.websockets.frames import Close, FrameError, invalid_text
 from uvicorn.protocols.websockets.handshake import Handshake
@@ -124,11 +121,6 @@ class WSProtocol(WebSocketSession):
     never_used = ("wsproto.WSConnection", "uvicorn.protocols.websockets.wsproto_impl.PerMessageDeflate")
 
     frame_methods = ("handle_close", "handle_events", "handle_message", "handle_ping", "handle_pong")
-
-    @staticmethod
-    def module_functions() -> Functions:
-        """The functions that a program may replace in this module."""
-        return Functions(get_client_addr, get_local_addr, get_path_with_query_string, get_remote_addr, is_ssl)
 
     def open(self, deflate: Deflate | None) -> None:
         """Make the library's side of the connection."""
