@@ -38,8 +38,9 @@ from uvicorn.config import (
     WSProtocolType,
 )
 from uvicorn.config.errors import SETTING_FAILURE, STARTUP_FAILURE, exit_status, fail, report_error
-from uvicorn.config.options import PREFIX, TableCommand, misspelt_variables, option_of
+from uvicorn.config.options import TableCommand, misspelt_variables, option_of
 from uvicorn.config.settings import (
+    PREFIX,
     ROWS,
     CountType,
     ExtensionType,

@@ -29,6 +29,7 @@ from uvicorn.config.reload_paths import ReloadPaths, is_dir, resolve_reload_patt
 from uvicorn.config.settings import (
     AUTO,
     DEFAULT_GRACEFUL_SHUTDOWN,
+    PREFIX,
     RELATIONS,
     ROWS,
     SSL_PROTOCOL_VERSION,
@@ -473,7 +474,7 @@ class Config(Settings):
             except UnicodeDecodeError:
                 raise ValueError("it is not UTF-8 text.") from None
             for name in sorted(set(os.environ) - before):
-                if name.startswith("UVICORN_") and name.removeprefix("UVICORN_").lower() in ROWS:
+                if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() in ROWS:
                     logger.warning(
                         "Ignoring %s in '%s': env_file is for the application, and read after the settings. Set it in "
                         "the environment, or in a settings file (--config).",

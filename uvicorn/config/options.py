@@ -15,10 +15,7 @@ from click.core import ParameterSource
 from uvicorn.config._declare import Row
 from uvicorn.config._values import Number, Switch, Text, accepts, check_one, values_of
 from uvicorn.config.errors import SETTING_FAILURE, SettingError
-from uvicorn.config.settings import ROWS
-
-PREFIX = "UVICORN_"
-"""How the variables of settings begin."""
+from uvicorn.config.settings import PREFIX, ROWS
 
 GENERAL = "General"
 """The section of options beside the settings."""

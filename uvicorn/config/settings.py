@@ -1031,6 +1031,9 @@ class Settings:
         return f"{type(self).__name__}({', '.join(given)})"
 
 
+PREFIX = "UVICORN_"
+"""How the variables of settings begin."""
+
 ROWS = rows_of(Settings)
 """The table, by name of the setting."""
 
