@@ -264,7 +264,7 @@ def run(
     port: int = 8000,
     uds: str | os.PathLike[str] | None = None,
     fd: int | None = None,
-    loop: LoopFactoryType | Callable[[], asyncio.AbstractEventLoop] | str = "auto",
+    loop: LoopFactoryType | Callable[[], asyncio.AbstractEventLoop] | asyncio.AbstractEventLoop | str = "auto",
     http: type[asyncio.Protocol] | HTTPProtocolType | str = "auto",
     http2: bool = False,
     ws: type[asyncio.Protocol] | WSProtocolType | str = "auto",

@@ -1084,6 +1084,14 @@ def test_a_loop_factory_that_is_not_there_ends_with_status_3(loop: str, reason: 
     assert log()[1][1].startswith("loop is one of none, auto,")
 
 
+def test_a_loop_instead_of_a_loop_factory_ends_with_status_3(log: Log) -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    with pytest.raises(SystemExit):
+        Config(asgi_app, log_config=None, loop=loop).get_loop_factory()
+    assert log()[1] == ("INFO", "Give a function that returns a new loop, or await Server.serve() in this one.")
+
+
 @pytest.mark.parametrize("name", ["uvloop", "zuvloop"])
 def test_a_loop_without_its_library(name: str, monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
     monkeypatch.delitem(sys.modules, f"uvicorn.loops.{name}", raising=False)

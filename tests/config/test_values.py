@@ -7,6 +7,8 @@ import io
 import sys
 from collections.abc import Callable
 from configparser import RawConfigParser
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,16 @@ WRONG = {
 """A wrong value of a setting as a text, and the message."""
 
 
+class Integer:
+    """One of a library, as NumPy's are."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_message_is_the_same_from_everywhere(name: str, tmp_path: Path) -> None:
     value, message = WRONG[name]
@@ -75,6 +87,9 @@ def test_message_is_the_same_from_everywhere(name: str, tmp_path: Path) -> None:
         ("port", "80", 80),
         ("port", 80.0, 80),
         ("timeout_keep_alive", 1.5, 1.5),
+        ("port", Integer(80), 80),
+        ("timeout_keep_alive", Decimal(5), 5.0),
+        ("ws_ping_interval", Fraction(1, 2), 0.5),
         ("access_log", "no", False),
         ("access_log", " Yes ", True),
         ("access_log", 1, True),

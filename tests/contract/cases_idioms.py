@@ -664,6 +664,17 @@ def event_loop_of_the_program() -> Any:
 
 
 @idiom
+def running_event_loop_as_the_setting() -> Any:
+    """Ray gives its own."""
+
+    async def serve() -> Any:
+        return await serving(uvicorn.Server(config_of(app, loop=asyncio.get_running_loop())))
+
+    app = App()
+    return {"answers": asyncio.run(serve()), "events": app.events}
+
+
+@idiom
 def setup_of_the_event_loop_as_before() -> Any:
     return harness.raised(lambda: config_of().setup_event_loop())
 

@@ -6,7 +6,9 @@ environment, a file or Python, with the same message.
 
 from __future__ import annotations
 
+import asyncio
 import math
+import operator
 import os
 import re
 import sys
@@ -195,6 +197,8 @@ class Number(Values):
                 value = int(value) if self.is_whole else float(value)
             except ValueError:
                 return None
+        elif not is_command and not isinstance(value, (int, float)):
+            value = _plain(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             return None
         has_fractions = not self.is_whole if is_command else self.has_fractions
@@ -299,10 +303,20 @@ def values_of(row: Row) -> Values:
     return Several(row) if row.multiple else Text(row)
 
 
+def _plain(value: Any) -> int | float | None:
+    """Return the number that an object stands for, such as NumPy's integers, ``Decimal`` and ``Fraction``."""
+    if hasattr(value, "__index__"):
+        return operator.index(value)
+    return float(value) if hasattr(value, "__float__") else None
+
+
 def _is_of(kind: str, value: Any) -> bool:
     """Whether a value is an object of that type."""
     if kind in ("type", "Callable"):
         return callable(value)
+    if kind == "asyncio.AbstractEventLoop":
+        # Ray says the loop in which it will await `Server.serve`.
+        return isinstance(value, asyncio.AbstractEventLoop)
     if kind in ("Sequence", "list"):
         is_list = isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping))
         return is_list and all(isinstance(item, str) for item in value)

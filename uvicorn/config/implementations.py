@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -74,6 +75,8 @@ def load_custom_loop(value: Any, known: Mapping[str, str | None]) -> Any:
             factory = import_from_string(value)
     except ImportFromStringError as exc:
         fail("Error loading custom loop setup function. %s", exc, hint=hint)
+    if isinstance(factory, asyncio.AbstractEventLoop):
+        hint = "Give a function that returns a new loop, or await Server.serve() in this one."
     if not callable(factory):
         fail('Error loading custom loop setup function. "%s" is not callable.', value, hint=hint)
     if not _takes(factory):

@@ -103,7 +103,7 @@ class Settings:
         maximum=2**31 - 1,
         help="Serve the socket with this file descriptor instead of binding one.",
     )
-    loop: LoopFactoryType | Callable[[], asyncio.AbstractEventLoop] | str = setting(
+    loop: LoopFactoryType | Callable[[], asyncio.AbstractEventLoop] | asyncio.AbstractEventLoop | str = setting(
         default="auto",
         section="Implementations",
         help="Event loop: a name, or the import string of a function that returns a new loop. `auto` is uvloop where "

@@ -48,6 +48,7 @@ CONSUMERS = [
         momentary={
             r"session=[^;]+": "session=TOKEN",
             r'"sid":"[^"]+"': '"sid":"ID"',
+            r"(etag|last-modified): .*": r"\1: ...",
             r"and http://[\d.]+:PORT": "and http://ADDRESS:PORT",
             r'"_id":"?\w+"?': '"_id":ID',
         },
