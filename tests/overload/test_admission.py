@@ -301,7 +301,7 @@ def test_half_of_the_reserve_is_for_clients_that_ask_seldom() -> None:
     assert clients.admission.active == 8 + FixedLimit(8).reserve
 
 
-@pytest.mark.parametrize("limit, most", [(1, 1), (3, 3), (4, 5), (20, 25)])
+@pytest.mark.parametrize("limit, most", [(1, 1), (3, 3), (4, 5), (20, 24)])
 def test_small_numbers_are_kept_exactly(limit: int, most: int) -> None:
     clients = Clients(limit, 100)
     clients.all_of("a" * 500 + "b" * 50)
@@ -665,6 +665,39 @@ ATTACKS: dict[str, Callable[[World], None]] = {
     "ten addresses, slower": lambda world: flood(world, 10, 100, 10.0),
     "a hundred addresses": lambda world: flood(world, 100, 110, 1.0),
 }
+
+
+def test_last_of_the_reserve_is_for_requests_that_are_known_to_be_over_soon() -> None:
+    clients = Clients(20, 100)
+    for client, took in (("b", 0.01), ("c", 1.0)):
+        clients.admission.release(clients.ask(client), took)
+    clients.all_of("a" * 500, 1.0)
+    clients.all_of("a" * 100 + "c" * 4, 2.0)
+    assert clients.admission.active == 24
+    assert [clients.ask(client, 2.0).state for client in "cdb"] == [WAITING, WAITING, ADMITTED]
+
+
+def test_only_requests_that_are_over_soon_are_served_beyond_a_limit_that_is_lower_for_a_look() -> None:
+    clients = Clients(20, 100)
+    clients.admission.release(clients.ask("b"), 0.01)
+    clients.all_of("a" * 500, 1.0)
+    clients.all_of("a" * 100, 2.0)
+    limit = clients.admission.limit
+    assert isinstance(limit, FixedLimit)
+    limit.now = 10
+    assert [clients.ask(client, 2.0).state for client in "cb"] == [WAITING, ADMITTED]
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("addresses", [24, 40])
+def test_client_that_asks_often_for_little_is_served_among_some_more_than_there_are_places(addresses: int) -> None:
+    """At most 5 of 100 are refused; of 24, with demand averaged over requests, which were mostly its own, 28 were."""
+    world = World(FixedLimit(20))
+    flood(world, addresses, addresses, 1.0)
+    world.at(1.5, lambda: world.requests("quiet", 0.01, pause=0.05))
+    world.run(11.5)
+    refused, served = world.outcomes[False], world.outcomes[True]
+    assert served > 100 and refused <= 0.05 * (served + refused)
 
 
 @pytest.mark.no_cover

@@ -64,11 +64,13 @@ HALF_LIFE = 10.0
 """Seconds after which it counts half as much that a client has asked."""
 KNOWN = 4096
 """Clients of which that is known."""
-USUAL = 64
-"""Requests over which the usual demand is averaged."""
+USUAL = 1.0
+"""Seconds over which the usual demand is averaged, those of all clients together."""
+MANY = 64
+"""Requests over which the time of all clients is averaged, and the usual demand where they come at once,"""
 FEW = 8
-"""Requests over which the time of one client is averaged."""
-MODEST = 8
+"""and that of one client."""
+MODEST = 5
 """A client with a demand smaller than usual by this factor is served beyond the limit, however many wait."""
 
 START = 20
@@ -383,13 +385,14 @@ class ClientDemand:
     A request asks for as long as others of its client have taken, those included that were served without a wait.
     """
 
-    __slots__ = ("_known", "_usual", "_took")
+    __slots__ = ("_known", "_usual", "_took", "_length")
 
     def __init__(self) -> None:
         self._known: OrderedDict[object, tuple[float, float, float]] = (
             OrderedDict()
         )  # how much, when; how long one takes
-        self._usual = 0.0  # average demand of the clients, weighted by their requests
+        self._usual = 0.0  # average demand of the clients, weighted by the time for which they have asked
+        self._length = 0.0  # average length of their requests, weighted by the same
         self._took = 0.0  # how long one takes
 
     def note(self, client: object, now: float, at_least: float = 0.0) -> None:
@@ -397,12 +400,15 @@ class ClientDemand:
         asked, since, took = self._known.pop(client, (0.0, now, 0.0))
         asked = asked * 0.5 ** ((now - since) / HALF_LIFE) + (took or max(at_least, self._guess()))
         self._keep(client, (asked, now, took))
-        self._usual += (asked - self._usual) / USUAL
+        # One that asks often counts no more than others, except for many requests at once.
+        weight = min(1.0, max(1 / MANY, (now - since) / USUAL))
+        self._usual += (asked - self._usual) * weight
+        self._length += ((took or at_least) - self._length) * weight
 
     def learn(self, client: object, took: float, now: float) -> None:
         """A request of `client` has taken so long. So a client that was here before is known when places run out."""
         guess = self._guess()
-        self._took += (took - self._took) / USUAL if self._took else took
+        self._took += (took - self._took) / MANY if self._took else took
         asked, since, before = self._known.pop(client, (0.0, now, took))
         if before:
             took = before + (took - before) / FEW
@@ -425,6 +431,11 @@ class ClientDemand:
         known = self._known.get(client)
         asked = known[0] if known is not None else 0.0
         return asked * MODEST < self._usual and asked < share * HALF_LIFE
+
+    def is_brief(self, client: object) -> bool:
+        """Whether requests of `client` are over much sooner than usual."""
+        known = self._known.get(client)
+        return known is not None and 0.0 < known[2] * MODEST < self._length
 
 
 class Admission(Generic[TicketT]):
@@ -450,6 +461,7 @@ class Admission(Generic[TicketT]):
         "_patience",
         "_refused_at",
         "_freed_at",
+        "_begun",
         "_clients",
         "_rivals",
         "_waiting",
@@ -471,6 +483,7 @@ class Admission(Generic[TicketT]):
         self._patience = patience
         self._refused_at = -math.inf  # when one was refused last
         self._freed_at = now  # when a place was given back last, or one went on without
+        self._begun = 0.0  # the sum of when those that are active began
         self._clients: dict[object, _Client[TicketT]] = {}
         self._rivals = 0  # clients that have a place or ask for one
         self._waiting: OrderedDict[TicketT, None] = OrderedDict()  # in the order in which they came
@@ -504,7 +517,7 @@ class Admission(Generic[TicketT]):
             self._admit(ticket, client, now)
             return None
         self.limit.lack(now)
-        self._demand.note(ticket.client, now, at_least=now - self._freed_at)
+        self._demand.note(ticket.client, now, at_least=now - self._begun / self.active if self.active else 0.0)
         if self._may_exceed(client):
             self._extra[ticket] = None
             self._admit(ticket, client, now)
@@ -699,21 +712,30 @@ class Admission(Generic[TicketT]):
     def _is_short(self, client: _Client[TicketT]) -> bool:
         """Whether `client` has less than its share while another has more."""
         highest = max(self._levels) if self._levels else 0
-        return client.running < highest and client.running < self._share(client) < highest
+        share = self._share(client) * self.limit.now / self.limit.most
+        return client.running < highest and client.running < share < highest
 
     def _is_rare(self, client: _Client[TicketT]) -> bool:
         """Whether few of those that ask have as little as `client`."""
         return self._asking.count(client.running) + (not client.waiting) <= self._reserve()
 
     def _may_exceed(self, client: _Client[TicketT]) -> bool:
-        """Whether a request of `client` is served although no place is free."""
-        free = self.limit.reserve - len(self._extra)
+        """Whether a request of `client` is served although no place is free.
+
+        The first half of the reserve is for clients that have little at the moment, the next quarter for those that
+        have asked for little, the last for those whose requests are known to be over soon: of many that are much alike
+        some always have less than others, and a request that takes long uses a place up.
+        """
+        reserve = self.limit.reserve
+        free = reserve - len(self._extra)
         if free <= 0 or not self._is_short(client):
             return False
-        if self._demand.is_modest(client.name, self._share(client)):
+        is_modest = self._demand.is_modest(client.name, self._share(client))
+        if is_modest and self._demand.is_brief(client.name):
             return True
-        # Among many that are much alike some always have less than others, and would use it up.
-        return free > self.limit.reserve // 2 and self._is_rare(client)
+        if self.limit.now < self.limit.most:
+            return False  # how long requests take without load is being measured
+        return (is_modest and free > reserve // 4) or (free > reserve // 2 and self._is_rare(client))
 
     def _is_kept(self, ticket: TicketT) -> bool:
         """Whether a request may wait as long as allowed: including those that wait its client has at most its share."""
@@ -741,6 +763,7 @@ class Admission(Generic[TicketT]):
         ticket.state = ADMITTED
         ticket.since = now
         self.active += 1
+        self._begun += now
         self._run(client, client.running + 1, is_last)
 
     def _stop(self, ticket: TicketT, now: float, state: State) -> None:
@@ -748,6 +771,7 @@ class Admission(Generic[TicketT]):
         ticket.state = state
         ticket.ran += now - ticket.since
         self.active -= 1
+        self._begun = self._begun - ticket.since if self.active else 0.0
         self._freed_at = now
         if self._extra:
             self._extra.pop(ticket, None)
