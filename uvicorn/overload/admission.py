@@ -64,13 +64,13 @@ HALF_LIFE = 10.0
 """Seconds after which it counts half as much that a client has asked."""
 KNOWN = 4096
 """Clients of which that is known."""
-USUAL = 1.0
+USUAL = 4.0
 """Seconds over which the usual demand is averaged, those of all clients together."""
 MANY = 64
 """Requests over which the time of all clients is averaged, and the usual demand where they come at once,"""
 FEW = 8
 """and that of one client."""
-MODEST = 5
+MODEST = 4
 """A client with a demand smaller than usual by this factor is served beyond the limit, however many wait."""
 
 START = 20
@@ -398,10 +398,11 @@ class ClientDemand:
     def note(self, client: object, now: float, at_least: float = 0.0) -> None:
         """`client` asks. The requests that are active have taken `at_least` so long: of others none have ended yet."""
         asked, since, took = self._known.pop(client, (0.0, now, 0.0))
-        asked = asked * 0.5 ** ((now - since) / HALF_LIFE) + (took or max(at_least, self._guess()))
+        seconds = took or max(at_least, self._guess())
+        asked = asked * 0.5 ** ((now - since) / HALF_LIFE) + seconds
         self._keep(client, (asked, now, took))
-        # One that asks often counts no more than others, except for many requests at once.
-        weight = min(1.0, max(1 / MANY, (now - since) / USUAL))
+        # Neither one that asks often counts more than others, nor one that was away; many requests at once count, too.
+        weight = min(1.0, max(1 / MANY, min(now - since, seconds) / USUAL))
         self._usual += (asked - self._usual) * weight
         self._length += ((took or at_least) - self._length) * weight
 
