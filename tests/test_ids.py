@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 from collections.abc import Iterator
@@ -31,10 +30,8 @@ def listed(name: str) -> list[str]:
 
 
 def documented(source: str) -> Iterator[str]:
-    """The docstrings and comments of a module: elsewhere such a word may be anything."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
-            yield ast.get_docstring(node) or ""
+    """The docstrings and comments of a module: elsewhere such a word may be anything. (A parser takes 4 s for all.)"""
+    yield from re.findall(r'(?ms)^ *"""(.*?)"""', source)
     yield from re.findall(r"(?m)#\s.*$", source)
 
 

@@ -55,7 +55,7 @@ def version_of(server: ServerProcess) -> str:
 #: HTTP and WebSocket implementation, event loop, and more: each of them, and the native core on both loops and in
 #: both versions.
 COMBINATIONS = [
-    pytest.param(("websockets-sansio", "--http", "httptools"), id="httptools"),
+    pytest.param(("websockets-sansio", "--http", "httptools"), id="httptools", marks=pytest.mark.deep),
     pytest.param(("wsproto", "--http", "h11"), id="h11", marks=pytest.mark.deep),
     pytest.param(("native", "--http", "native", "--loop", "uvloop"), id="native-uvloop"),
     pytest.param(("wsproto", "--http", "native", "--loop", "asyncio", "--http2"), id="native-asyncio-http2"),

@@ -57,7 +57,7 @@ def drain(client: socket.socket) -> int:
     return total
 
 
-@pytest.mark.parametrize("http", ["native", "httptools"])
+@pytest.mark.parametrize("http", deep_after(1, ["native", "httptools"]))
 @pytest.mark.parametrize("secure", deep_after(1, [False, True]))
 def test_a_gib_is_sent_with_flat_memory(
     tmp_path: Path,

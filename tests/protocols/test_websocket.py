@@ -175,7 +175,7 @@ async def test_large_last_message_reaches_a_slow_client_whole(
     http_protocol_cls: Any, ws_protocol_cls: Any, key: str
 ) -> None:
     """W3: the close frame comes behind it, and the connection ends after the client's answer."""
-    text = "".join(f"{number:x}é" for number in range(800_000))
+    text = "".join(f"{number:x}é" for number in range(8_000)) * 120
     message = text if key == "text" else text.encode()
 
     async def script(receive: Any, send: Any) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.process import ServerProcess
-from tests.utils import wait_for
+from tests.utils import deep_after, wait_for
 
 if not sys.platform.startswith("linux"):
     pytest.skip("descriptors are counted in /proc", allow_module_level=True)
@@ -62,7 +62,7 @@ def assert_no_more(pid: int, before: Counter[str]) -> None:
     assert open_files(pid) <= before
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", deep_after(3, WAYS))
 def test_restarts_leave_no_descriptors(tmp_path: Path, way: str) -> None:
     """X1: neither in the parent nor in the workers that it starts later."""
     if way == "in pools" and sys.version_info < (3, 11):
