@@ -357,15 +357,15 @@ def test_mistakes_in_settings_end_before_there_are_processes(
     ("name", "reason"),
     [
         ("broken.json", "Expecting property name"),
-        # What Python says of it; from 3.12 on with the name of the file in front.
-        ("broken.ini", f"{'broken.ini is invalid: ' * (sys.version_info >= (3, 12))}File contains no section headers."),
+        ("broken.ini", "File contains no section headers."),
         ("partial.ini", "there is no section or key 'formatters'."),
     ],
 )
 def test_a_broken_logging_configuration_ends_in_one_line(name: str, reason: str) -> None:
     """LOG-12: there is no logging yet, so the line has no level."""
     code, output = command("served:app", "--log-config", name)
-    assert output.startswith(f"Cannot use log_config={name!r}: {reason}")
+    # Python 3.11.4 and later say "broken.ini is invalid" in front of their reason.
+    assert output.replace(f"{name} is invalid: ", "").startswith(f"Cannot use log_config={name!r}: {reason}")
     assert len(output.splitlines()) == 1
     assert code == 1
 
