@@ -6,7 +6,6 @@ import asyncio
 import datetime
 import ipaddress
 import ssl
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,10 +30,7 @@ from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.tls import openssl
 from uvicorn.tls.certificates import Certificate
 
-pytestmark = [pytest.mark.anyio]
-if sys.version_info < (3, 11):
-    # There a TLS transport whose peer has closed the connection complains that we have not.
-    pytestmark.append(pytest.mark.filterwarnings("ignore:unclosed transport <asyncio.sslproto:ResourceWarning"))
+pytestmark = pytest.mark.anyio
 
 anyio_backend = loops.each
 http = machines.names

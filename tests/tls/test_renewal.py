@@ -34,10 +34,7 @@ from uvicorn.tls.certificates import Certificate
 from uvicorn.tls.context import RenewableContext, Renewal, ServerContext
 from uvicorn.tls.renewal import DAY, CertificateWatch
 
-pytestmark = [pytest.mark.anyio]
-if sys.version_info < (3, 11):
-    # There a TLS transport whose peer has closed the connection complains that we have not.
-    pytestmark.append(pytest.mark.filterwarnings("ignore:unclosed transport <asyncio.sslproto:ResourceWarning"))
+pytestmark = pytest.mark.anyio
 
 anyio_backend = loops.each
 http = machines.names

@@ -21,10 +21,7 @@ from tests.utils import open_connection, read_to_end, run_server, server_port, w
 from uvicorn import server as module
 from uvicorn.config import Config
 
-pytestmark = [pytest.mark.anyio]
-if sys.version_info < (3, 11):
-    # There a TLS transport whose peer has closed the connection complains that we have not.
-    pytestmark.append(pytest.mark.filterwarnings("ignore:unclosed transport <asyncio.sslproto:ResourceWarning"))
+pytestmark = pytest.mark.anyio
 
 LOOPS = ["asyncio"] if sys.platform == "win32" else ["asyncio", "uvloop"]
 
