@@ -48,13 +48,14 @@ WRONG = {
 
 
 class Integer:
-    """One of a library, as NumPy's are."""
+    """A library's integer, as NumPy's are."""
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value: Any) -> None:
         self.value = value
 
     def __index__(self) -> int:
-        return self.value
+        number: int = self.value
+        return number
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -116,6 +117,17 @@ def test_message_is_the_same_from_everywhere(name: str, tmp_path: Path) -> None:
 def test_value_becomes_what_the_setting_has(name: str, value: Any, becomes: Any) -> None:
     found = check(ROWS[name], value)
     assert found == becomes and type(found) is type(becomes)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [int, Decimal, Decimal("sNaN"), Fraction(10**400), Integer("many")],
+    ids=["int", "Decimal", "no number", "too large", "no integer"],
+)
+@pytest.mark.parametrize("name", ["port", "ws_ping_interval"])
+def test_object_that_is_no_number_is_refused_as_others(name: str, value: Any) -> None:
+    with pytest.raises(SettingError, match=f"^{name} must be a .*, not "):
+        check(ROWS[name], value)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="no TOML")

@@ -14,6 +14,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -305,25 +306,32 @@ def values_of(row: Row) -> Values:
 
 def _plain(value: Any) -> int | float | None:
     """Return the number that an object stands for, such as NumPy's integers, ``Decimal`` and ``Fraction``."""
-    if hasattr(value, "__index__"):
-        return operator.index(value)
-    return float(value) if hasattr(value, "__float__") else None
+    # Classes have these names, too, and arrays of several numbers.
+    with suppress(TypeError, ValueError, OverflowError):
+        if hasattr(value, "__index__"):
+            return operator.index(value)
+        if hasattr(value, "__float__"):
+            return float(value)
+    return None
 
 
 def _is_of(kind: str, value: Any) -> bool:
     """Whether a value is an object of that type."""
     if kind in ("type", "Callable"):
         return callable(value)
-    if kind == "asyncio.AbstractEventLoop":
-        # Ray says the loop in which it will await `Server.serve`.
-        return isinstance(value, asyncio.AbstractEventLoop)
     if kind in ("Sequence", "list"):
         is_list = isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping))
         return is_list and all(isinstance(item, str) for item in value)
     attribute = {"IO": "readline", "RawConfigParser": "sections"}.get(kind)
     if attribute is not None:
         return hasattr(value, attribute)
-    known = {"bytes": bytes, "dict": dict, "int": int, "os.PathLike": os.PathLike}
+    known = {
+        "asyncio.AbstractEventLoop": asyncio.AbstractEventLoop,  # Ray passes the one it serves in
+        "bytes": bytes,
+        "dict": dict,
+        "int": int,
+        "os.PathLike": os.PathLike,
+    }
     return kind not in known or (isinstance(value, known[kind]) and not isinstance(value, bool))
 
 
