@@ -73,14 +73,19 @@ def stale_core() -> str | None:
     return f"{spec.origin} was not built from the sources in native: run scripts/install test."
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def refuse_stale_core() -> None:
     """Refuse to test a native core of other sources where there has to be one: in continuous integration."""
-    if sys.version_info < (3, 11):
-        # There a TLS transport whose peer has closed the connection complains that we have not.
-        config.addinivalue_line("filterwarnings", "ignore:unclosed transport <asyncio.sslproto:ResourceWarning")
     complaint = stale_core()
     if complaint is not None and os.environ.get("UVICORN_REQUIRE_NATIVE") == "1":
         pytest.exit(complaint, returncode=2)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Look at the native core, and say what Python 3.10 complains of."""
+    refuse_stale_core()
+    if sys.version_info < (3, 11):
+        # There a TLS transport whose peer has closed the connection complains that we have not.
+        config.addinivalue_line("filterwarnings", "ignore:unclosed transport <asyncio.sslproto:ResourceWarning")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

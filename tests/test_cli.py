@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging.config
 import platform
 import subprocess
 import sys
@@ -357,15 +358,19 @@ def test_mistakes_in_settings_end_before_there_are_processes(
     ("name", "reason"),
     [
         ("broken.json", "Expecting property name"),
-        ("broken.ini", "File contains no section headers."),
+        ("broken.ini", None),
         ("partial.ini", "there is no section or key 'formatters'."),
     ],
 )
-def test_a_broken_logging_configuration_ends_in_one_line(name: str, reason: str) -> None:
+def test_a_broken_logging_configuration_ends_in_one_line(name: str, reason: str | None) -> None:
     """LOG-12: there is no logging yet, so the line has no level."""
+    if reason is None:
+        # What Python says of it: releases of 3.11 differ in this.
+        with pytest.raises(Exception, match=r"File contains no section headers\.") as caught:
+            logging.config.fileConfig(name)
+        reason = str(caught.value).splitlines()[0]
     code, output = command("served:app", "--log-config", name)
-    # Python 3.11.4 and later say "broken.ini is invalid" in front of their reason.
-    assert output.replace(f"{name} is invalid: ", "").startswith(f"Cannot use log_config={name!r}: {reason}")
+    assert output.startswith(f"Cannot use log_config={name!r}: {reason}")
     assert len(output.splitlines()) == 1
     assert code == 1
 

@@ -97,23 +97,21 @@ needs_module = pytest.mark.skipif(not NATIVE, reason="the native core was not bu
 
 @needs_module
 @pytest.mark.parametrize("sources", ["of another tree", None])
-def test_native_core_of_other_sources_is_not_tested(
-    sources: str | None, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
-) -> None:
+def test_native_core_of_other_sources_is_not_tested(sources: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("uvicorn._native")
     if Path(str(module.__file__)).parent != ROOT / "uvicorn":
         pytest.skip("it is installed elsewhere")
     monkeypatch.setenv("UVICORN_REQUIRE_NATIVE", "1")
     if conftest.stale_core() is None:
-        conftest.pytest_configure(pytestconfig)
+        conftest.refuse_stale_core()
     if sources is None:
         monkeypatch.delattr(module, "SOURCES")
     else:
         monkeypatch.setattr(module, "SOURCES", sources)
     with pytest.raises(pytest.exit.Exception, match=r"_native\..* was not built from the sources in native: "):
-        conftest.pytest_configure(pytestconfig)
+        conftest.refuse_stale_core()
     monkeypatch.delenv("UVICORN_REQUIRE_NATIVE")
-    conftest.pytest_configure(pytestconfig)
+    conftest.refuse_stale_core()
 
 
 def test_fingerprint_is_that_of_what_the_module_is_built_from(tmp_path: Path) -> None:

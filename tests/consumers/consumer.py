@@ -17,6 +17,9 @@ class Difference:
     reason: str
 
 
+#: Of files of an environment: when it was installed. For `momentary`.
+INSTALLED = {r"(etag|last-modified): .*": r"\1: ..."}
+
 #: Of every consumer that shows the access log and has WebSockets.
 END_LOGGED = Difference(r'^\+.* "WebSocket [^"]*" \[closed \d+\]$', "the end of a WebSocket has an access line")
 

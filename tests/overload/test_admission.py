@@ -301,6 +301,27 @@ def test_half_of_the_reserve_is_for_clients_that_ask_seldom() -> None:
     assert clients.admission.active == 8 + FixedLimit(8).reserve
 
 
+def test_last_quarter_of_the_reserve_is_for_brief_requests() -> None:
+    clients = Clients(20, 100)
+    for client, took in (("b", 0.01), ("c", 1.0)):
+        clients.admission.release(clients.ask(client), took)
+    clients.all_of("a" * 500, 1.0)
+    clients.all_of("a" * 100 + "c" * 4, 2.0)
+    assert clients.admission.active == 24
+    assert [clients.ask(client, 2.0).state for client in "cdb"] == [WAITING, WAITING, ADMITTED]
+
+
+def test_only_brief_requests_exceed_the_limit_of_a_probe() -> None:
+    clients = Clients(20, 100)
+    clients.admission.release(clients.ask("b"), 0.01)
+    clients.all_of("a" * 500, 1.0)
+    clients.all_of("a" * 100, 2.0)
+    limit = clients.admission.limit
+    assert isinstance(limit, FixedLimit)
+    limit.now = 10
+    assert [clients.ask(client, 2.0).state for client in "cb"] == [WAITING, ADMITTED]
+
+
 @pytest.mark.parametrize("limit, most", [(1, 1), (3, 3), (4, 5), (20, 24)])
 def test_small_numbers_are_kept_exactly(limit: int, most: int) -> None:
     clients = Clients(limit, 100)
@@ -667,43 +688,6 @@ ATTACKS: dict[str, Callable[[World], None]] = {
 }
 
 
-def test_last_of_the_reserve_is_for_requests_that_are_known_to_be_over_soon() -> None:
-    clients = Clients(20, 100)
-    for client, took in (("b", 0.01), ("c", 1.0)):
-        clients.admission.release(clients.ask(client), took)
-    clients.all_of("a" * 500, 1.0)
-    clients.all_of("a" * 100 + "c" * 4, 2.0)
-    assert clients.admission.active == 24
-    assert [clients.ask(client, 2.0).state for client in "cdb"] == [WAITING, WAITING, ADMITTED]
-
-
-def test_only_requests_that_are_over_soon_are_served_beyond_a_limit_that_is_lower_for_a_look() -> None:
-    clients = Clients(20, 100)
-    clients.admission.release(clients.ask("b"), 0.01)
-    clients.all_of("a" * 500, 1.0)
-    clients.all_of("a" * 100, 2.0)
-    limit = clients.admission.limit
-    assert isinstance(limit, FixedLimit)
-    limit.now = 10
-    assert [clients.ask(client, 2.0).state for client in "cb"] == [WAITING, ADMITTED]
-
-
-@pytest.mark.no_cover
-@pytest.mark.parametrize(
-    ("addresses", "took", "pause", "seconds"), [(24, 0.01, 0.05, 10.0), (24, 0.01, 5.0, 200.0), (30, 0.01, 0.1, 10.0)]
-)
-def test_client_that_asks_for_little_is_served_among_some_more_than_there_are_places(
-    addresses: int, took: float, pause: float, seconds: float
-) -> None:
-    """At most 5 of 100 are refused; when demand was averaged over requests, most of them its own, 28 were."""
-    world = World(FixedLimit(20))
-    flood(world, addresses, addresses, 1.0)
-    world.at(1.5, lambda: world.requests("quiet", took, pause=pause))
-    world.run(1.5 + seconds)
-    refused, served = world.outcomes[False], world.outcomes[True]
-    assert served > 30 and refused <= 0.05 * (served + refused)
-
-
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("limit", "took"),
@@ -727,6 +711,22 @@ def test_quiet_client_is_served_whatever_another_does(attack: str, took: float, 
     refused, served = world.outcomes[False], world.outcomes[True]
     assert served >= 3
     assert refused <= 0.02 * (served + refused)
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize(
+    ("addresses", "took", "pause", "seconds"), [(24, 0.01, 0.05, 10.0), (24, 0.01, 5.0, 200.0), (30, 0.01, 0.1, 10.0)]
+)
+def test_client_that_asks_for_little_is_served_among_some_more_than_there_are_places(
+    addresses: int, took: float, pause: float, seconds: float
+) -> None:
+    """At most 5 of 100 are refused; when demand was averaged over requests, most of them its own, 28 were."""
+    world = World(FixedLimit(20))
+    flood(world, addresses, addresses, 1.0)
+    world.at(1.5, lambda: world.requests("quiet", took, pause=pause))
+    world.run(1.5 + seconds)
+    refused, served = world.outcomes[False], world.outcomes[True]
+    assert served > 30 and refused <= 0.05 * (served + refused)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -396,7 +396,7 @@ class ClientDemand:
         self._took = 0.0  # how long one takes
 
     def note(self, client: object, now: float, at_least: float = 0.0) -> None:
-        """`client` asks. The requests that are active have taken `at_least` so long: of others none have ended yet."""
+        """`client` asks. Before one of its requests has ended it asks for at least `at_least` seconds."""
         asked, since, took = self._known.pop(client, (0.0, now, 0.0))
         seconds = took or max(at_least, self._guess())
         asked = asked * 0.5 ** ((now - since) / HALF_LIFE) + seconds
@@ -518,6 +518,7 @@ class Admission(Generic[TicketT]):
             self._admit(ticket, client, now)
             return None
         self.limit.lack(now)
+        # Those that are active have taken so long, on average.
         self._demand.note(ticket.client, now, at_least=now - self._begun / self.active if self.active else 0.0)
         if self._may_exceed(client):
             self._extra[ticket] = None
@@ -772,7 +773,7 @@ class Admission(Generic[TicketT]):
         ticket.state = state
         ticket.ran += now - ticket.since
         self.active -= 1
-        self._begun = self._begun - ticket.since if self.active else 0.0
+        self._begun = self._begun - ticket.since if self.active else 0.0  # rounding errors do not add up
         self._freed_at = now
         if self._extra:
             self._extra.pop(ticket, None)
