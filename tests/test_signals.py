@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 
 CLI = (
     """
-import asyncio, itertools, os, signal, time
+import asyncio, collections, ctypes, itertools, os, signal, time
 """
     + APP_BEGINS
     + """    await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -128,6 +128,10 @@ async def stubborn(scope, receive, send):
             time.sleep(3600)
         except BaseException:
             pass
+
+async def signalled_in_between(scope, receive, send):
+    missed = map(ctypes.CDLL(None)["raise"], [signal.SIGTERM])  # C that does not look for signals, nor what calls it
+    collections.deque(itertools.chain(missed, map(time.sleep, [3600])))
 
 async def blocking_end(scope, receive, send):
     assert scope["type"] == "lifespan"
@@ -504,6 +508,16 @@ def test_first_signal_ends_a_startup_that_locks_the_interpreter(cwd: Path, mode:
         status = server.wait(timeout=30)
         assert status == (0 if "--reload" in mode else -signal.SIGKILL)
         assert "The interpreter is locked" in server.error_output
+
+
+@needs_timer
+def test_signal_that_comes_just_before_a_blocking_call_is_noticed(cwd: Path) -> None:
+    """K8: Python looks for signals before the call and, if one interrupts it, behind it."""
+    arguments = ["--port", "0", "--timeout-graceful-shutdown", "0"]
+    with ServerProcess("app:signalled_in_between", *arguments, cwd=cwd) as server:
+        assert server.wait(timeout=30) != -signal.SIGKILL
+        assert "interrupting the blocking call" in server.error_output
+        assert "interpreter is locked" not in server.error_output
 
 
 @needs_timer

@@ -2,6 +2,10 @@
 //!
 //! The timer sends the signal that has set it, and the handler tells by its origin that the time is over. There is no thread:
 //! processes with one cannot be forked safely, and Python warns of it.
+//!
+//! A second timer gives a signal to Python again that it has not noticed: one that came between Python's last look for
+//! signals and a call of the system that blocks. The first only left a mark for a look that does not come before the call
+//! returns; by the second, the call returns.
 
 use std::io;
 use std::mem::{transmute, zeroed};
@@ -18,9 +22,21 @@ const MESSAGE: &[u8] = b"ERROR:    The interpreter is locked and timeout_gracefu
 static NEXT: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 static GRACE: AtomicU64 = AtomicU64::new(0);
 static IS_SET: AtomicBool = AtomicBool::new(false);
-static TIMER: AtomicUsize = AtomicUsize::new(0);
-/// The process that the timer belongs to, which a fork does not copy.
+/// The signal that set the timers, until Python has noticed it; otherwise 0.
+static UNNOTICED: AtomicI32 = AtomicI32::new(0);
+static TIMERS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// The process that the timers belong to, which a fork does not copy.
 static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Milliseconds after which a signal is given to Python again.
+const AGAIN: u64 = 1000;
+
+/// A timer, by its place in `TIMERS`; its signals bear it, too.
+#[derive(Clone, Copy, PartialEq)]
+enum Timer {
+    End,
+    Again,
+}
 
 type Handler = unsafe extern "C" fn(libc::c_int);
 
@@ -34,7 +50,7 @@ pub(crate) fn take(signal: i32) -> io::Result<bool> {
     let Some(next) = usize::try_from(signal).ok().and_then(|number| NEXT.get(number)) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    make_timer(signal)?;
+    make_timers(signal)?;
     // SAFETY: all zeros is a valid `sigaction`: pointers that may be null, numbers and a set of signals.
     let mut action: libc::sigaction = unsafe { zeroed() };
     // SAFETY: without a new action this stores the present one, at an address that is ours.
@@ -59,35 +75,45 @@ pub(crate) fn take(signal: i32) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Have the process end in this many milliseconds; 0 cancels that.
+/// Have the process end in this many milliseconds; 0 cancels that. Python runs.
 pub(crate) fn set(milliseconds: u64) {
+    UNNOTICED.store(0, SeqCst);
     IS_SET.store(milliseconds > 0, SeqCst);
-    start(milliseconds);
+    start(Timer::Again, 0);
+    start(Timer::End, milliseconds);
 }
 
-fn make_timer(signal: i32) -> io::Result<()> {
+fn make_timers(signal: i32) -> io::Result<()> {
     // SAFETY: the call touches no memory.
     let process = unsafe { libc::getpid() };
     if OWNER.swap(process, SeqCst) == process {
         return Ok(());
     }
+    let made = make_timer(Timer::End, signal).and_then(|()| make_timer(Timer::Again, signal));
+    if made.is_err() {
+        OWNER.store(0, SeqCst);
+    }
+    IS_SET.store(false, SeqCst);
+    made
+}
+
+fn make_timer(timer: Timer, signal: i32) -> io::Result<()> {
     // SAFETY: all zeros is a valid `sigevent`: numbers, and a union of them with pointers.
     let mut event: libc::sigevent = unsafe { zeroed() };
     event.sigev_notify = libc::SIGEV_SIGNAL;
     event.sigev_signo = signal;
-    let mut timer: libc::timer_t = null_mut();
+    event.sigev_value.sival_ptr = std::ptr::without_provenance_mut(timer as usize);
+    let mut made: libc::timer_t = null_mut();
     // SAFETY: both addresses are ours.
-    if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) } != 0 {
-        OWNER.store(0, SeqCst);
+    if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut made) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    IS_SET.store(false, SeqCst);
-    TIMER.store(timer as usize, SeqCst);
+    TIMERS[timer as usize].store(made as usize, SeqCst);
     Ok(())
 }
 
 /// Called by the handler, too.
-fn start(milliseconds: u64) {
+fn start(timer: Timer, milliseconds: u64) {
     // SAFETY: the call touches no memory.
     if OWNER.load(SeqCst) != unsafe { libc::getpid() } {
         return;
@@ -98,12 +124,21 @@ fn start(milliseconds: u64) {
     let it_value = libc::timespec { tv_sec: seconds, tv_nsec: rest };
     let value = libc::itimerspec { it_interval: zero, it_value };
     // SAFETY: the timer was made in this process, and is never deleted; the value is read from an address of ours.
-    unsafe { libc::timer_settime(TIMER.load(SeqCst) as libc::timer_t, 0, &raw const value, null_mut()) };
+    unsafe { libc::timer_settime(TIMERS[timer as usize].load(SeqCst) as libc::timer_t, 0, &raw const value, null_mut()) };
 }
 
 unsafe extern "C" fn on_signal(signal: libc::c_int, origin: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO the address of the signal's description.
-    if unsafe { (*origin).si_code } == libc::SI_TIMER {
+    let is_timer = unsafe { (*origin).si_code } == libc::SI_TIMER;
+    // SAFETY: as above; the signals of timers have a value.
+    if is_timer && unsafe { (*origin).si_value() }.sival_ptr.addr() == Timer::Again as usize {
+        let unnoticed = UNNOTICED.swap(0, SeqCst);
+        if unnoticed != 0 {
+            tell_python(unnoticed);
+        }
+        return;
+    }
+    if is_timer {
         // SAFETY: the bytes are static; all three calls are allowed in a handler. Process 1 cannot kill itself.
         unsafe {
             libc::write(libc::STDERR_FILENO, MESSAGE.as_ptr().cast(), MESSAGE.len());
@@ -116,10 +151,16 @@ unsafe extern "C" fn on_signal(signal: libc::c_int, origin: *mut libc::siginfo_t
     // SAFETY: as above.
     let before = unsafe { *error };
     if !IS_SET.swap(true, SeqCst) {
-        start(GRACE.load(SeqCst));
+        UNNOTICED.store(signal, SeqCst);
+        start(Timer::End, GRACE.load(SeqCst));
+        start(Timer::Again, AGAIN);
     }
     // SAFETY: as above.
     unsafe { *error = before };
+    tell_python(signal);
+}
+
+fn tell_python(signal: libc::c_int) {
     let next = usize::try_from(signal).ok().and_then(|number| NEXT.get(number)).map_or(0, |next| next.load(SeqCst));
     if next != 0 {
         // SAFETY: `take` has put it there: a handler without SA_SIGINFO, which is a function of this type.
