@@ -124,7 +124,9 @@ fn start(timer: Timer, milliseconds: u64) {
     let it_value = libc::timespec { tv_sec: seconds, tv_nsec: rest };
     let value = libc::itimerspec { it_interval: zero, it_value };
     // SAFETY: the timer was made in this process, and is never deleted; the value is read from an address of ours.
-    unsafe { libc::timer_settime(TIMERS[timer as usize].load(SeqCst) as libc::timer_t, 0, &raw const value, null_mut()) };
+    unsafe {
+        libc::timer_settime(TIMERS[timer as usize].load(SeqCst) as libc::timer_t, 0, &raw const value, null_mut())
+    };
 }
 
 unsafe extern "C" fn on_signal(signal: libc::c_int, origin: *mut libc::siginfo_t, _context: *mut libc::c_void) {
