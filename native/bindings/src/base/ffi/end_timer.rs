@@ -24,18 +24,29 @@ static GRACE: AtomicU64 = AtomicU64::new(0);
 static IS_SET: AtomicBool = AtomicBool::new(false);
 /// The signal that set the timers, until Python has noticed it; otherwise 0.
 static UNNOTICED: AtomicI32 = AtomicI32::new(0);
-static TIMERS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+static END: AtomicUsize = AtomicUsize::new(0);
+static AGAIN: AtomicUsize = AtomicUsize::new(0);
 /// The process that the timers belong to, which a fork does not copy.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// Milliseconds after which a signal is given to Python again.
-const AGAIN: u64 = 1000;
+const UNTIL_AGAIN: u64 = 1000;
 
-/// A timer, by its place in `TIMERS`; its signals bear it, too.
-#[derive(Clone, Copy, PartialEq)]
+/// A timer; its signals bear it as their value.
+#[derive(Clone, Copy)]
 enum Timer {
     End,
     Again,
+}
+
+impl Timer {
+    /// Where the kernel's name of it is kept.
+    fn name(self) -> &'static AtomicUsize {
+        match self {
+            Self::End => &END,
+            Self::Again => &AGAIN,
+        }
+    }
 }
 
 type Handler = unsafe extern "C" fn(libc::c_int);
@@ -108,7 +119,7 @@ fn make_timer(timer: Timer, signal: i32) -> io::Result<()> {
     if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut made) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    TIMERS[timer as usize].store(made as usize, SeqCst);
+    timer.name().store(made as usize, SeqCst);
     Ok(())
 }
 
@@ -124,9 +135,7 @@ fn start(timer: Timer, milliseconds: u64) {
     let it_value = libc::timespec { tv_sec: seconds, tv_nsec: rest };
     let value = libc::itimerspec { it_interval: zero, it_value };
     // SAFETY: the timer was made in this process, and is never deleted; the value is read from an address of ours.
-    unsafe {
-        libc::timer_settime(TIMERS[timer as usize].load(SeqCst) as libc::timer_t, 0, &raw const value, null_mut())
-    };
+    unsafe { libc::timer_settime(timer.name().load(SeqCst) as libc::timer_t, 0, &raw const value, null_mut()) };
 }
 
 unsafe extern "C" fn on_signal(signal: libc::c_int, origin: *mut libc::siginfo_t, _context: *mut libc::c_void) {
@@ -155,7 +164,7 @@ unsafe extern "C" fn on_signal(signal: libc::c_int, origin: *mut libc::siginfo_t
     if !IS_SET.swap(true, SeqCst) {
         UNNOTICED.store(signal, SeqCst);
         start(Timer::End, GRACE.load(SeqCst));
-        start(Timer::Again, AGAIN);
+        start(Timer::Again, UNTIL_AGAIN);
     }
     // SAFETY: as above.
     unsafe { *error = before };
