@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.process import APP_BEGINS, ServerProcess
-from tests.utils import assert_signal, open_connection, read_until, turns, wait_for, wait_until
+from tests.utils import assert_signal, is_listening, open_connection, read_until, turns, wait_for, wait_until
 from uvicorn.config import Config
 from uvicorn.protocols.http.auto import CORE
 from uvicorn.server import HANDLED_SIGNALS, Server
@@ -521,6 +521,24 @@ def test_signal_that_comes_just_before_a_blocking_call_is_noticed(cwd: Path) -> 
 
 
 @needs_timer
+@pytest.mark.parametrize("mode", [[], ["--threads", "2"]], ids=["single", "threads"])
+def test_one_interrupt_stays_one_although_a_timer_follows(cwd: Path, mode: list[str]) -> None:
+    """SIG-07: a second one would force the end."""
+    arguments = ["--port", "0", "--timeout-graceful-shutdown", "30", *mode]
+    with ServerProcess("app:app", *arguments, cwd=cwd) as server:
+        wait_for(lambda: is_listening(server.address))
+        with open_connection(server.address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n") as client:
+            read_until(client, b"first")
+            server.send_signal(signal.SIGINT)
+            server.wait_for("Waiting for connections to close.")
+            time.sleep(1.5)
+            (cwd / "go").touch()
+            assert read_until(client, b"last")
+        assert server.wait() == 0
+        assert "Application shutdown complete." in server.error_output
+
+
+@needs_timer
 def test_timer_does_not_outlive_its_server(cwd: Path) -> None:
     """A program that goes on is not ended by it, and neither is one that has a handler of its own in front."""
     (cwd / "main.py").write_text(
@@ -531,7 +549,7 @@ def test_timer_does_not_outlive_its_server(cwd: Path) -> None:
         "signal.signal(signal.SIGTERM, lambda *_: calls.append(1))\n"
         "server = uvicorn.Server(uvicorn.Config('app:app', port=0, timeout_graceful_shutdown=0))\n"
         "asyncio.run(server.serve())\n"
-        "time.sleep(1)\n"
+        "time.sleep(1.5)\n"
         "print('calls:', len(calls), flush=True)\n"
     )
     with ServerProcess(command=[sys.executable, "main.py"], cwd=cwd) as server:

@@ -689,10 +689,11 @@ class Server:
         try:
             yield
         finally:
+            self._backstop.stop_timing()  # a timer must not meet other handlers
             for sig, handler in previous.items():
                 # None stands for a handler that was not installed from Python, which cannot be put back.
                 signal.signal(sig, signal.SIG_DFL if handler is None else handler)
-            self._backstop.stop_timing()
+            self._backstop.stop_timing()  # signals may have come meanwhile
             server_has_ended()
         with contextlib.ExitStack() as stack:  # last in, first out; each is raised even if one raises an exception
             for captured in self._captured_signals:

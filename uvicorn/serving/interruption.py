@@ -211,7 +211,6 @@ class Backstop:
         if loop is None or self._deadline(told_at) == float("inf"):
             end_in(None)  # without a guard nothing puts it off
             return
-        end_in(LAST_WAIT)  # at once: this signal has been noticed
         self._guard = Guard(loop, lambda: self._deadline(told_at), self._interrupt)
         self._guard.start()
 

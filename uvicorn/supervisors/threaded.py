@@ -283,9 +283,10 @@ class ThreadedServer:
         finally:
             on_signal.stop()
             signal.set_wakeup_fd(wakeup)
+            end_in(None)  # a timer must not meet other handlers
             for number, handler in previous.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
-            end_in(None)
+            end_in(None)  # signals may have come meanwhile
             server_has_ended()
 
     def handle_exit(self, number: int, frame: FrameType | None) -> None:

@@ -3,9 +3,8 @@
 //! The timer sends the signal that has set it, and the handler tells by its origin that the time is over. There is no thread:
 //! processes with one cannot be forked safely, and Python warns of it.
 //!
-//! A second timer gives a signal to Python again that it has not noticed: one that came between Python's last look for
-//! signals and a call of the system that blocks. The first only left a mark for a look that does not come before the call
-//! returns; by the second, the call returns.
+//! A second timer interrupts a call of the system that blocks, a moment after the signal: if that came between Python's last
+//! look for signals and the call, it left a mark that Python would not see before the call returns.
 
 use std::io;
 use std::mem::{transmute, zeroed};
@@ -22,21 +21,19 @@ const MESSAGE: &[u8] = b"ERROR:    The interpreter is locked and timeout_gracefu
 static NEXT: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 static GRACE: AtomicU64 = AtomicU64::new(0);
 static IS_SET: AtomicBool = AtomicBool::new(false);
-/// The signal that set the timers, until Python has noticed it; otherwise 0.
-static UNNOTICED: AtomicI32 = AtomicI32::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
-static AGAIN: AtomicUsize = AtomicUsize::new(0);
+static INTERRUPTION: AtomicUsize = AtomicUsize::new(0);
 /// The process that the timers belong to, which a fork does not copy.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// Milliseconds after which a signal is given to Python again.
-const UNTIL_AGAIN: u64 = 1000;
+/// Milliseconds from the first signal to the interruption.
+const UNTIL_INTERRUPTION: u64 = 1000;
 
 /// A timer; its signals bear it as their value.
 #[derive(Clone, Copy)]
 enum Timer {
     End,
-    Again,
+    Interruption,
 }
 
 impl Timer {
@@ -44,7 +41,7 @@ impl Timer {
     fn name(self) -> &'static AtomicUsize {
         match self {
             Self::End => &END,
-            Self::Again => &AGAIN,
+            Self::Interruption => &INTERRUPTION,
         }
     }
 }
@@ -86,11 +83,10 @@ pub(crate) fn take(signal: i32) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Have the process end in this many milliseconds; 0 cancels that. Python runs.
+/// Have the process end in this many milliseconds; 0 cancels that.
 pub(crate) fn set(milliseconds: u64) {
-    UNNOTICED.store(0, SeqCst);
     IS_SET.store(milliseconds > 0, SeqCst);
-    start(Timer::Again, 0);
+    start(Timer::Interruption, 0); // Python runs
     start(Timer::End, milliseconds);
 }
 
@@ -100,7 +96,7 @@ fn make_timers(signal: i32) -> io::Result<()> {
     if OWNER.swap(process, SeqCst) == process {
         return Ok(());
     }
-    let made = make_timer(Timer::End, signal).and_then(|()| make_timer(Timer::Again, signal));
+    let made = make_timer(Timer::End, signal).and_then(|()| make_timer(Timer::Interruption, signal));
     if made.is_err() {
         OWNER.store(0, SeqCst);
     }
@@ -142,12 +138,8 @@ unsafe extern "C" fn on_signal(signal: libc::c_int, origin: *mut libc::siginfo_t
     // SAFETY: the kernel gives a handler with SA_SIGINFO the address of the signal's description.
     let is_timer = unsafe { (*origin).si_code } == libc::SI_TIMER;
     // SAFETY: as above; the signals of timers have a value.
-    if is_timer && unsafe { (*origin).si_value() }.sival_ptr.addr() == Timer::Again as usize {
-        let unnoticed = UNNOTICED.swap(0, SeqCst);
-        if unnoticed != 0 {
-            tell_python(unnoticed);
-        }
-        return;
+    if is_timer && unsafe { (*origin).si_value() }.sival_ptr.addr() == Timer::Interruption as usize {
+        return; // the call has been interrupted
     }
     if is_timer {
         // SAFETY: the bytes are static; all three calls are allowed in a handler. Process 1 cannot kill itself.
@@ -162,16 +154,11 @@ unsafe extern "C" fn on_signal(signal: libc::c_int, origin: *mut libc::siginfo_t
     // SAFETY: as above.
     let before = unsafe { *error };
     if !IS_SET.swap(true, SeqCst) {
-        UNNOTICED.store(signal, SeqCst);
         start(Timer::End, GRACE.load(SeqCst));
-        start(Timer::Again, UNTIL_AGAIN);
+        start(Timer::Interruption, UNTIL_INTERRUPTION);
     }
     // SAFETY: as above.
     unsafe { *error = before };
-    tell_python(signal);
-}
-
-fn tell_python(signal: libc::c_int) {
     let next = usize::try_from(signal).ok().and_then(|number| NEXT.get(number)).map_or(0, |next| next.load(SeqCst));
     if next != 0 {
         // SAFETY: `take` has put it there: a handler without SA_SIGINFO, which is a function of this type.
