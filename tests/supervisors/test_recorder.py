@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
@@ -89,3 +90,29 @@ def test_native_pulse_wants_a_file_and_a_duration() -> None:
         native.beat(-1, 1.0)
     with pytest.raises(ValueError):
         native.beat(0, -1.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signal stacks of other systems are left alone")
+@pytest.mark.parametrize("is_native", [True, False])
+def test_burst_of_signals_does_not_end_a_child(is_native: bool) -> None:
+    """X6: each is handled within the one before, and the stack of `faulthandler` has room for five."""
+    if is_native:
+        pytest.importorskip("uvicorn._native")
+    child = spawn.Process(target=take_signals_at_once, args=(make(), is_native))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+def take_signals_at_once(made: Recorder, is_native: bool) -> None:
+    """What a child does."""
+    if not is_native:
+        sys.modules["uvicorn._native"] = None  # type: ignore[assignment]
+    made.record(1.0)
+    numbers = range(signal.SIGRTMIN, signal.SIGRTMAX)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
+        signal.pthread_kill(threading.get_ident(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)

@@ -32,6 +32,10 @@ MOST_TEXT = 64 * 1024
 """Bytes of stacks that are read at once."""
 
 
+SIGNAL_STACK = 256 * 1024
+"""Bytes that signal handlers of the main thread have, one within another."""
+
+
 class Recorder:
     """One worker's file; pickled to its process, and a descriptor of its own there."""
 
@@ -81,6 +85,7 @@ class Recorder:
         try:
             from uvicorn._native import beat
         except ImportError:
+            _enlarge_signal_stack()
             threading.Thread(target=self._beat, args=(interval,), name="uvicorn-pulse", daemon=True).start()
         else:
             beat(self._descriptor, interval)
@@ -113,3 +118,23 @@ class Recorder:
         if sys.platform == "win32":
             return b""
         return os.pread(self._descriptor, size, offset)
+
+
+def _enlarge_signal_stack() -> None:
+    """Replace the stack that `faulthandler` has made for signal handlers, Python's included, as the native core does.
+
+    On that one, a burst of six different signals ends the process: it has room for the registers of five handlers.
+    """
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        class Stack(ctypes.Structure):
+            _fields_ = [("ss_sp", ctypes.c_void_p), ("ss_flags", ctypes.c_int), ("ss_size", ctypes.c_size_t)]
+
+        library = ctypes.CDLL(None)
+        library.malloc.restype = ctypes.c_void_p  # never freed: a signal may come until the process has ended
+        address = library.malloc(ctypes.c_size_t(SIGNAL_STACK))
+        if address:
+            library.sigaltstack(ctypes.byref(Stack(address, 0, SIGNAL_STACK)), None)
