@@ -362,8 +362,13 @@ def supervised(*ends: signal.Signals) -> Any:
     Path("supervised.py").write_text(SUPERVISED)
     with open("log", "wb") as log:
         process = subprocess.Popen([sys.executable, "supervised.py", str(port)], stdout=log, stderr=log)
-    harness.wait_until(lambda: notes().count("is_alive") >= 4 or process.poll() is not None)
-    answers = asyncio.run(asked(("127.0.0.1", port))) if process.poll() is None else []
+
+    def has_ended() -> bool:
+        return process.poll() is not None
+
+    harness.wait_until(lambda: notes().count("is_alive") >= 4 or has_ended())
+    harness.wait_until(lambda: harness.is_listening(port) or has_ended())  # upstream's workers listen, not the parent
+    answers = [] if has_ended() else asyncio.run(asked(("127.0.0.1", port)))
     for number in ends:
         if number == signal.SIGKILL:
             os.kill(int(Path("pids").read_text().split()[-1]), number)
@@ -371,7 +376,7 @@ def supervised(*ends: signal.Signals) -> Any:
         else:
             process.send_signal(number)
         if number == signal.SIGHUP:
-            harness.wait_until(lambda: "restarted" in notes() or process.poll() is not None)
+            harness.wait_until(lambda: "restarted" in notes() or has_ended())
     status = process.wait(20)
     counted = ("start", "kill", "join", "terminate_all", "join_all", "restart_all", "init_processes")
     found = notes()
