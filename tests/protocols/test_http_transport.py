@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import socket
 import ssl
 import sys
 from typing import Any
@@ -154,6 +155,42 @@ async def test_encrypted_client_that_leaves_during_its_upload_leaves_nothing(
             writer.transport.abort()
         app.open.set()
         await left_alone(service, before)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 11), reason="asyncio has a deadline for it")
+@pytest.mark.parametrize("path", ["http", "websocket"])
+async def test_client_that_never_ends_tls_is_let_go(
+    http_protocol_cls: Any,
+    path: str,
+    tls_server_context: ssl.SSLContext,
+    tls_ca_ssl_context: ssl.SSLContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if type(asyncio.get_running_loop()).__module__ == "uvloop":
+        pytest.skip("uvloop has a deadline for it")
+    monkeypatch.setattr("uvicorn.rules.websocket_limits.CLOSE_TIMEOUT", 0.2)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if path == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})
+        else:
+            await respond()(scope, receive, send)
+
+    head = HANDSHAKE if path == "websocket" else request("GET", "/", "connection: close")
+    async with serve(http_protocol_cls, app, tls=tls_server_context, timeout_write=0.2) as service:
+
+        def ask() -> ssl.SSLSocket:
+            plain = socket.create_connection(service.address[:2], timeout=PATIENCE)
+            client = tls_ca_ssl_context.wrap_socket(plain, server_hostname="localhost")
+            client.sendall(head)
+            while client.recv(10_000):
+                pass  # the server has closed its side
+            return client
+
+        client = await asyncio.get_running_loop().run_in_executor(None, ask)
+        await service.idle()
+        client.close()
 
 
 # A transport that raises

@@ -48,11 +48,27 @@ def reset_on_close(transport: asyncio.Transport) -> None:
 
 
 def waiting(transport: asyncio.Transport) -> int:
-    """Return how many bytes the kernel has not taken yet; none, if that is a double, which need not know."""
+    """Return how many bytes the kernel has not taken yet; none, if that is a double, which need not know.
+
+    At least one as long as a closed transport waits for its client's end of TLS, which Python 3.10 does for ever.
+    """
     try:
-        return transport.get_write_buffer_size()
+        return transport.get_write_buffer_size() or _awaits_end_of_tls(transport)
     except (AttributeError, NotImplementedError):
         return 0
+
+
+if sys.version_info >= (3, 11):
+
+    def _awaits_end_of_tls(transport: asyncio.Transport) -> bool:
+        """Return False: the transport has a deadline of its own."""
+        return False
+
+else:
+    from asyncio import sslproto
+
+    def _awaits_end_of_tls(transport: asyncio.Transport) -> bool:
+        return isinstance(transport, sslproto._SSLProtocolTransport) and transport._closed
 
 
 def unsent(transport: asyncio.Transport) -> int:

@@ -58,6 +58,8 @@ class Closing:
         else:
             self._reader.state = CLOSED
             self._deadline.close()
+            if self._carrier.is_tls:
+                self._input.resume()  # TLS ends with an answer of the client's
             self._carrier.close()
 
     def abort_response(self) -> None:
