@@ -24,7 +24,7 @@ ROOMS = [
     "config files serving",
     "access overload tls",
     "listening middleware",
-    "importer logging metrics rules worker_events",
+    "hooks importer logging metrics rules worker_events",
     "_native",
     "_compat _types",
 ]

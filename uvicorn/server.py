@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import inspect
 import logging
 import os
 import random
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from uvicorn._compat import asyncio_run
 from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming, fail
+from uvicorn.hooks import original, overrides, replaced
 from uvicorn.listening import sockets as listening
 from uvicorn.listening.acceptor import HANDSHAKE_TIMEOUT, Checkpoint
 from uvicorn.listening.connection_limit import ConnectionLimit
@@ -37,7 +37,6 @@ from uvicorn.metrics import page as metrics
 from uvicorn.metrics.memory import FreedMemory, keep_freed_memory
 from uvicorn.metrics.page import Page
 from uvicorn.middleware.lifecycle import Report
-from uvicorn.protocols.http.hooks import replaced
 from uvicorn.serving.buffers import BufferLimit
 from uvicorn.serving.drain import (
     ENDING,
@@ -87,6 +86,7 @@ TICKS_PER_DAY = 864_000
 logger = logging.getLogger("uvicorn.error")
 
 
+@original
 class Server:
     """Serves one configuration on one event loop, once.
 
@@ -530,7 +530,7 @@ class Server:
         should_exit = self._flag("should_exit")
         counter = 0
         while not await self.on_tick(counter):
-            if self._is_own("on_tick"):
+            if not overrides(self, "on_tick"):
                 await first_of(should_exit.wait(), self._limit_reached.wait(), timeout=self._time_to_notify())
             else:
                 await asyncio.sleep(TICK)
@@ -576,16 +576,10 @@ class Server:
         elapsed = abs(time.time() - self.last_notified)
         return max(0.0, interval - elapsed)
 
-    # Members that a subclass, or a program by assignment, has replaced
-
-    def _is_own(self, name: str) -> bool:
-        """Whether the attribute of this name is the one that this module has defined."""
-        return inspect.getattr_static(self, name) is _OWN[name]
-
     def _flag(self, name: str) -> Latch | Watched:
         """`should_exit` or `force_exit` as something that can be waited for."""
         latch: Latch = getattr(self, f"_{name}")
-        return latch if self._is_own(name) else Watched(lambda: getattr(self, name))
+        return Watched(lambda: getattr(self, name)) if overrides(self, name) else latch
 
     # End
 
@@ -684,7 +678,7 @@ class Server:
         if self.config.ssl_reload is not None and sys.platform != "win32":
             previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda sig, frame: self.renew_certificates())
         # A `handle_exit` that a program has replaced may have other ideas of when the server ends.
-        if self._is_own("handle_exit"):
+        if not overrides(self, "handle_exit"):
             self._backstop.time(signal.SIGTERM, signal.SIGINT)
         try:
             yield
@@ -756,10 +750,6 @@ class Cancelled(threading.local):
 
 
 _cancelled = Cancelled()
-
-
-_OWN = {name: vars(Server)[name] for name in ("on_tick", "should_exit", "force_exit", "handle_exit")}
-"""The attributes that wake and end the server, unless a program replaces them."""
 
 
 def _assign(latch: Latch, value: bool) -> None:

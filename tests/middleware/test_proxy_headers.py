@@ -278,5 +278,7 @@ def test_untouched_middleware_is_passed_by_requests_without_fields(monkeypatch: 
 
     assert proxy_headers.app_without_fields(ProxyHeadersMiddleware(app)) is app
     assert proxy_headers.app_without_fields(app) is None
+    changed = type("Changed", (ProxyHeadersMiddleware,), {"__call__": app})
+    assert proxy_headers.app_without_fields(changed(app)) is None
     monkeypatch.setattr(_TrustedHosts, "_compute_trust", lambda self, host: True)
     assert proxy_headers.app_without_fields(ProxyHeadersMiddleware(app)) is None

@@ -20,13 +20,7 @@ import pytest
 from tests.protocols.harness import GET, Calls, make_config, request, respond, serve
 from tests.utils import wait_until
 from uvicorn.config import Config
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-from uvicorn.protocols.http import h11_impl, httptools_impl
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
-from uvicorn.protocols.http.cycle import RequestResponseCycle
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.hooks import (
+from uvicorn.hooks import (
     SkippedOverride,
     TakenName,
     never_called,
@@ -34,6 +28,12 @@ from uvicorn.protocols.http.hooks import (
     replaced_beside,
     taken_names,
 )
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http import h11_impl, httptools_impl
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.cycle import RequestResponseCycle
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol

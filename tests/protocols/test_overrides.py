@@ -13,9 +13,9 @@ import pytest
 from tests.protocols import harness
 from tests.protocols.harness import GET, Calls, echo, request, respond
 from uvicorn.config import Config
+from uvicorn.hooks import SkippedOverride, never_called
 from uvicorn.protocols.http import h11_impl, httptools_impl
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.hooks import SkippedOverride, never_called
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_impl import WebSocketProtocol
 

@@ -42,6 +42,7 @@ from uvicorn.config.settings import (
     Settings,
     WSProtocolType,
 )
+from uvicorn.hooks import original, overrides, refuse_never_called, value_beside
 from uvicorn.importer import ImportFromStringError, import_from_string
 from uvicorn.listening.sockets import bind_sockets
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, wait_for_no_reader
@@ -150,6 +151,7 @@ def _strings(values: Sequence[str | os.PathLike[str]] | str | None) -> list[str]
     return [os.fspath(value) for value in values]
 
 
+@original
 class Config(Settings):
     """How to serve an application.
 
@@ -564,7 +566,6 @@ class Config(Settings):
         self.http_protocol_class = self._http_protocol_class()
         self.log_core()
         self.ws_protocol_class = self._ws_protocol_class()
-        refuse_never_called = import_from_string("uvicorn.protocols.http.hooks:refuse_never_called")
         for setting, implementation in (("http", self.http_protocol_class), ("ws", self.ws_protocol_class)):
             with blaming(setting):
                 has_log_format = self.access_log and self.access_log_format is not None
@@ -625,7 +626,7 @@ class Config(Settings):
         Raises:
             SystemExit, ModuleNotFoundError: see `load_app`.
         """
-        if type(self).load_app is _OWN_LOAD_APP and "load_app" not in vars(self):
+        if not overrides(self, "load_app"):
             self.load_app()
 
     def load_implementations(self) -> None:
@@ -722,7 +723,6 @@ class Config(Settings):
             # Within the next one, which requests without its fields need not pass.
             app = self._answering_lifecycle(app)
             unavailable = import_from_string("uvicorn.protocols.http.flow_control:service_unavailable")
-            value_beside = import_from_string("uvicorn.protocols.http.hooks:value_beside")
             unavailable = value_beside(self.http_protocol_class, "service_unavailable", unavailable)
             self.unavailable_app = self._answering_lifecycle(unavailable)
         if self.debug_requests:
@@ -820,10 +820,6 @@ class Config(Settings):
             return bind_sockets(self, logger, one=one)
         except OSError as exc:
             fail("%s", exc, hint=getattr(exc, "hint", None))
-
-
-_OWN_LOAD_APP = Config.load_app
-"""Before programs replace it."""
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,8 @@ from urllib.parse import unquote
 
 from uvicorn._compat import marked_as_coroutine_function
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
-from uvicorn.middleware.proxy_headers import FORWARDED, SCHEMES, ProxyHeadersMiddleware, own_rules
+from uvicorn.hooks import overrides
+from uvicorn.middleware.proxy_headers import FORWARDED, SCHEMES, ProxyHeadersMiddleware
 
 _DEFAULT_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
@@ -56,7 +57,7 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
         self, app: ASGI3Application, trusted_hosts: Sequence[str] | str, fields: Sequence[str], hops: int | None = None
     ) -> None:
         super().__init__(app, trusted_hosts)
-        if not own_rules(self.trusted_hosts):
+        if overrides(self.trusted_hosts, "get_trusted_client_address"):
             raise ValueError(
                 "`_TrustedHosts.get_trusted_client_address` is replaced, but never called for forwarded_headers and "
                 "forwarded_hops. Override `__contains__` only, or leave both settings at their defaults."

@@ -12,9 +12,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
 from uvicorn._compat import marked_as_coroutine_function
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
+from uvicorn.hooks import is_ours, original, overrides
 
 _FORWARDED_FIELDS = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
 
@@ -56,6 +58,7 @@ class _Answers(dict[str, bool]):
         return answer
 
 
+@original
 class _TrustedHosts:
     """The peers whose forwarded fields are believed.
 
@@ -149,7 +152,7 @@ def check_trusted_hosts(trusted_hosts: Sequence[str] | str) -> None:
     Raises:
         ValueError: there is one; it says which, and why.
     """
-    if _TrustedHosts is not _OWN_TRUSTED_HOSTS:
+    if not is_ours(_TrustedHosts):
         return  # a class of the program's has rules of its own
     # Split here: what programs replace is called for the middleware only.
     items = trusted_hosts.split(",") if isinstance(trusted_hosts, str) else trusted_hosts
@@ -214,6 +217,7 @@ def parse_fields(names: Sequence[str] | str) -> list[str]:
     return names
 
 
+@original
 class ProxyHeadersMiddleware:
     """Replace ``client`` and ``scheme`` of a scope by those that a trusted proxy reports.
 
@@ -267,35 +271,16 @@ class ProxyHeadersMiddleware:
                 scope["client"] = (host, port)
 
 
-_OWN_TRUSTED_HOSTS = _TrustedHosts
-_OWN_FINDS_CLIENT = _TrustedHosts.get_trusted_client_address
-_OWN_MIDDLEWARE = ProxyHeadersMiddleware
-_OWN = [
-    (owner, name, vars(owner)[name])
-    for owner, name in (
-        (ProxyHeadersMiddleware, "__call__"),
-        (_TrustedHosts, "__contains__"),
-        (_TrustedHosts, "_compute_trust"),
-    )
-]
-"""What upstream calls for a request without forwarded fields, before programs replace it."""
-
-
 def app_without_fields(app: ASGI3Application) -> ASGI3Application | None:
     """Return what may answer requests without forwarded fields directly: the application behind the middleware.
 
     None if these have to pass `app`, because it is another middleware, or a program has replaced a part of it.
     """
-    if type(app) is not _OWN_MIDDLEWARE or type(app.trusted_hosts) is not _OWN_TRUSTED_HOSTS:
+    proxy: Any = app
+    if overrides(proxy, "__call__", "correct") or overrides(proxy.trusted_hosts, "__contains__", "_compute_trust"):
         return None
-    return app.app if all(vars(owner)[name] is function for owner, name, function in _OWN) else None
-
-
-def own_rules(trusted_hosts: object) -> bool:
-    """Whether the client is found in lists as `_TrustedHosts` does, by whatever it is that trusts."""
-    cls = type(trusted_hosts)
-    found = getattr(cls, "get_trusted_client_address", None)
-    return issubclass(cls, _OWN_TRUSTED_HOSTS) and found is _OWN_FINDS_CLIENT
+    behind: ASGI3Application = proxy.app
+    return behind
 
 
 def _forwarded_fields(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bytes]:

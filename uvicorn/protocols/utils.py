@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uvicorn._types import WWWScope
 from uvicorn.access.arguments import get_client_addr as get_client_addr
 from uvicorn.access.arguments import get_path_with_query_string as get_path_with_query_string
-from uvicorn.protocols.http.hooks import beside, values_beside
+from uvicorn.hooks import beside, values_beside
 from uvicorn.rules.grace import clock_of as clock_of
 
 EAGER_START = sys.version_info >= (3, 12)  # to compare versions for each request would cost more than all else

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming
+from uvicorn.hooks import original, overrides
 from uvicorn.listening.loads import LoadTable
 from uvicorn.logging.ansi import style
 from uvicorn.metrics.memory import resident_memory
@@ -83,6 +84,7 @@ class _Processes(list[Process]):
             self.pop()
 
 
+@original
 class Multiprocess:
     """Keeps `config.workers` processes serving the same sockets until a signal or `should_exit` ends it.
 
@@ -400,7 +402,7 @@ class Multiprocess:
         logger.info("Received SIGHUP, restarting processes.")
         if self.notifier is not None:
             self.notifier.reloading()
-        if type(self).restart_all is not _OWN_RESTART or "restart_all" in vars(self):
+        if overrides(self, "restart_all"):
             self.restart_all()  # what a program has made of it returns when the old ones have ended
             return
         with self._lock:
@@ -435,10 +437,6 @@ class Multiprocess:
             return
         with self._lock:
             self._pool.scale(self._pool.size - 1)
-
-
-_OWN_RESTART = Multiprocess.restart_all
-"""Before programs replace it."""
 
 
 def _new_board() -> Board:

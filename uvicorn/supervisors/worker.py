@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE
+from uvicorn.hooks import original, overrides
 from uvicorn.listening.loads import WorkerLoad
 from uvicorn.metrics.memory import resident_memory
 from uvicorn.metrics.page import CONNECTIONS_CLOSED, CONNECTIONS_OPENED, Page
@@ -170,6 +171,7 @@ class Talk(enum.Enum):
     """None: one end of the pipe is closed."""
 
 
+@original
 class ProcessWorker:
     """A server in a process of its own, and a pipe to it.
 
@@ -192,7 +194,7 @@ class ProcessWorker:
         self.load_places: list[WorkerLoad] = []
         self.metrics_pages: list[Page] = []
         self.should_exit: threading.Event | None = None
-        self._health_at = 0.0 if self._overrides("is_alive", "ping", "_healthcheck") else None
+        self._health_at = 0.0 if overrides(self, "is_alive", "ping", "_healthcheck") else None
         self.parent_conn, self.child_conn = Pipe()
         self._process: BaseProcess | None = None
         self._begin_child()
@@ -423,13 +425,9 @@ class ProcessWorker:
 
     def collect(self) -> None:
         """Call what upstream calls for a child that has died: `join`, and `kill` if a program has overridden it."""
-        if self._overrides("kill") and not self._was_killed:
+        if overrides(self, "kill") and not self._was_killed:
             self.kill()
         self.join()
-
-    def _overrides(self, *methods: str) -> bool:
-        """Tell whether programs have overridden or patched any of these methods."""
-        return any(getattr(type(self), name) is not _OWN[name] or name in vars(self) for name in methods)
 
     # In the parent: questions and reports
 
@@ -461,7 +459,7 @@ class ProcessWorker:
 
     def can_replace(self) -> bool:
         """Whether the child serves; if it does, a `wait_until_ready` that a program has overridden decides."""
-        if not self._overrides("wait_until_ready"):
+        if not overrides(self, "wait_until_ready"):
             return self.is_ready(0)
         self.listen(time.monotonic())
         return self._stage in (Stage.SERVING, Stage.RETIRING) and self.wait_until_ready(
@@ -660,7 +658,3 @@ class ProcessWorker:
         self._talk = Talk.NOTHING
         self._listings = []
         self._is_told.set()
-
-
-_OWN = {name: vars(ProcessWorker)[name] for name in ("is_alive", "ping", "_healthcheck", "kill", "wait_until_ready")}
-"""What programs override that is called then only, or then otherwise."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uvicorn._types import ASGI3Application, Connection, HTTPScope, ProtocolConfig
 from uvicorn.access.format import LineFormat
 from uvicorn.access.log import AccessLog, FormattedLog
-from uvicorn.protocols.http.hooks import original
+from uvicorn.hooks import original
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.cycle import RequestResponseCycle

@@ -26,9 +26,9 @@ from typing import Any, Protocol
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, FileRoute, HTTPScope, Stream
 from uvicorn.access.log import Entry
 from uvicorn.files.sending import MOUNTED, send_file
+from uvicorn.hooks import original
 from uvicorn.metrics.page import Course
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
-from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.wire.head import Field
 from uvicorn.protocols.http.wire.response import accepts_trailers, as_body, check_links, check_trailers
 from uvicorn.protocols.utils import is_thrown_away

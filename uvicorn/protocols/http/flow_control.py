@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
-from uvicorn.protocols.http.hooks import beside, original
+from uvicorn.hooks import beside, original
 from uvicorn.rules.limits import HIGH_WATER_LIMIT as HIGH_WATER_LIMIT
 
 CLOSE_HEADER = (b"connection", b"close")

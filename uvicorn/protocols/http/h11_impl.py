@@ -27,10 +27,10 @@ from uvicorn._types import (
     HTTPScope,
     ProtocolConfig,
 )
+from uvicorn.hooks import original
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.protocols.http.cycle import RequestResponseCycle as Cycle
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl, service_unavailable
-from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol import HTTPProtocol
 from uvicorn.protocols.http.wire.head import CHUNKED, PLAIN, Field, RequestRefused
 from uvicorn.protocols.utils import (

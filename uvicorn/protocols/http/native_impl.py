@@ -9,7 +9,7 @@ from typing import Any
 
 import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
-from uvicorn.protocols.http.hooks import original
+from uvicorn.hooks import original
 from uvicorn.protocols.native_cores import cores_and_state, cores_of
 from uvicorn.protocols.utils import is_secure
 from uvicorn.serving.state import ServerState
@@ -37,7 +37,7 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
         *("handle_events", "_get_upgrade", "_should_upgrade", "_should_upgrade_to_ws", "_unsupported_upgrade_warning"),
         *("_start_asgi_task", "_unset_keepalive_if_required"),
     )
-    """Methods of upstream's that nothing calls; see `hooks`."""
+    """Methods of upstream's that nothing calls; see `uvicorn.hooks`."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NativeProtocol:
         """Make a connection of the server that `server_state` belongs to; the native part of that is made once.

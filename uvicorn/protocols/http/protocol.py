@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope, ProtocolConfig
+from uvicorn.hooks import original
 from uvicorn.logging import TRACE_LOG_LEVEL
 from uvicorn.metrics.page import BYTES_RECEIVED, CONNECTIONS_CLOSED, CONNECTIONS_OPENED
 from uvicorn.protocols.http.attributes import Attributes
@@ -35,7 +36,6 @@ from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.refusal import Refusal
 from uvicorn.protocols.http.h1.states import ENDING_NONE, ENDING_NOW, HERE, OPEN
 from uvicorn.protocols.http.h1.stream import H1Stream
-from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.runner import Runner
 from uvicorn.protocols.http.scope import ScopeBase
@@ -55,7 +55,7 @@ class HTTPProtocol(Attributes):
     """An asyncio protocol that serves HTTP/1.1 requests to an ASGI application.
 
     Programs make subclasses of this and of the implementations. What they override and assign is that of upstream's
-    classes, as far as there is a counterpart: see `hooks` for the rest.
+    classes, as far as there is a counterpart: see `uvicorn.hooks` for the rest.
 
     Args:
         config: loaded if it is not yet.

@@ -15,13 +15,13 @@ from uvicorn.access.arguments import get_client_addr, get_path_with_query_string
 from uvicorn.access.log import AccessLog, FormattedLog, LineArguments, LineBuffer, LoggerLog, arguments
 from uvicorn.access.log import logger as access_logger
 from uvicorn.access.request_id import RequestIds
+from uvicorn.hooks import is_usable, replaced, value_beside
 from uvicorn.metrics.page import Page
 from uvicorn.middleware.proxy_headers import app_without_fields
 from uvicorn.overload.gate import Gate
 from uvicorn.protocols.http.cycle import RequestResponseCycle, made_by_us
 from uvicorn.protocols.http.flow_control import FlowControl, service_unavailable
 from uvicorn.protocols.http.h1.hang_up import HangUps
-from uvicorn.protocols.http.hooks import is_usable, replaced, value_beside
 from uvicorn.protocols.http.wire.head import HeadLimits, native_reader
 from uvicorn.protocols.http.wire.recurring import Recurring
 from uvicorn.protocols.http.wire.request_reader import Known

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, Connection, ProtocolConfig, WebSocketScope
+from uvicorn.hooks import original
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.hooks import original
 from uvicorn.protocols.utils import functions_of, is_secure
 from uvicorn.protocols.websockets.inbox import Inbox
 from uvicorn.protocols.websockets.keepalive import KeepAlive
@@ -139,7 +139,7 @@ class Attributes(asyncio.Protocol):
     close_timeout = CLOSE_TIMEOUT
 
     never_called: tuple[str, ...] = ()
-    """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
+    """Methods of upstream's classes that nothing calls; see `uvicorn.hooks`."""
 
     never_used: tuple[str, ...] = ()
     """Classes that upstream makes a connection of, and that nothing here uses, by their full names."""

@@ -12,7 +12,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from uvicorn.protocols.http.hooks import never_used, replaced, replaced_beside
+from uvicorn.hooks import never_used, replaced, replaced_beside
 
 if TYPE_CHECKING:
     AutoWebSocketsProtocol: type[asyncio.Protocol] | None

@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn._native as _native
 from uvicorn._types import ASGI3Application, ProtocolConfig
-from uvicorn.protocols.http.hooks import original
+from uvicorn.hooks import original
 from uvicorn.protocols.native_cores import cores_and_state
 from uvicorn.protocols.websockets.session_states import CALLED_IN_PYTHON, FRAME_METHODS, LEGACY, SessionState
 from uvicorn.serving.state import ServerState
@@ -30,7 +30,7 @@ class NativeWebSocketProtocol(_native.WebSocketProtocol, asyncio.Protocol):
     """It can be opened over HTTP/2 (RFC 8441)."""
 
     never_called = (*LEGACY, *FRAME_METHODS, *CALLED_IN_PYTHON)
-    """Methods of upstream's classes that nothing calls; see `uvicorn.protocols.http.hooks`."""
+    """Methods of upstream's classes that nothing calls; see `uvicorn.hooks`."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NativeWebSocketProtocol:
         """Make a connection of the server that `server_state` belongs to; the native part of that is made once.

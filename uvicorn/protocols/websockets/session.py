@@ -32,6 +32,7 @@ from uvicorn._types import (
     ProtocolConfig,
     WebSocketScope,
 )
+from uvicorn.hooks import original, overrides
 from uvicorn.metrics.page import (
     ACCEPTED,
     BYTES_RECEIVED,
@@ -43,7 +44,6 @@ from uvicorn.metrics.page import (
 )
 from uvicorn.overload.admission import REFUSED
 from uvicorn.overload.gate import RequestTicket
-from uvicorn.protocols.http.hooks import original, overrides
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.wire.head import HeadLimits, RequestRefused
 from uvicorn.protocols.http.wire.response import as_body, as_bytes
@@ -273,7 +273,7 @@ class WebSocketSession(Attributes):
         """Tell whether a program has overridden methods that take frames; decided once for each class and server."""
         known, cls = self.server_state.overridden, type(self)
         if cls not in known:
-            known[cls] = overrides(cls, self.frame_methods)
+            known[cls] = overrides(cls, *self.frame_methods)
         return known[cls]
 
     def _count(self, *places: int) -> None:

@@ -5,7 +5,7 @@ It is the sans-I/O one under another name; choosing it makes the configuration w
 
 from __future__ import annotations
 
-from uvicorn.protocols.http.hooks import original
+from uvicorn.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.utils import get_client_addr as get_client_addr
 from uvicorn.protocols.utils import get_local_addr as get_local_addr

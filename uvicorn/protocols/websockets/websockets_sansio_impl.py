@@ -14,7 +14,7 @@ from websockets.http11 import Request
 from websockets.protocol import Protocol, Side, State
 from websockets.typing import ExtensionName
 
-from uvicorn.protocols.http.hooks import original
+from uvicorn.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.utils import get_client_addr as get_client_addr
 from uvicorn.protocols.utils import get_local_addr as get_local_addr

@@ -10,7 +10,7 @@ from wsproto.events import CloseConnection, Event, Message, Ping, Pong, Request
 from wsproto.extensions import Extension
 from wsproto.frame_protocol import FrameDecoder, FrameProtocol, Opcode, RsvBits
 
-from uvicorn.protocols.http.hooks import original
+from uvicorn.hooks import original
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.utils import get_client_addr as get_client_addr
 from uvicorn.protocols.utils import get_local_addr as get_local_addr

@@ -1,4 +1,7 @@
-"""What programs replace of the protocol classes: methods of a subclass, methods and whole classes that are patched.
+"""What programs replace of the server: methods of a subclass or an object, methods and whole classes that are patched.
+
+`original` remembers a class as it was defined, and `overrides` tells whether some of its attributes are still the same.
+The rest is about protocol classes.
 
 Upstream's classes have more methods than ours, which programs override as well. Those that have a counterpart here are
 called under upstream's names. The others are what a class says in `never_called`: to override one ends the start.
@@ -12,16 +15,18 @@ Programs also replace functions and classes beside the protocol classes, in the 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections import ChainMap
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 ClassT = TypeVar("ClassT", bound=type)
 ValueT = TypeVar("ValueT", bound=Callable[..., Any])
 
-_ORIGINALS: dict[type, dict[str, object]] = {}
+_ORIGINALS: dict[type, dict[str, Any]] = {}
 _BESIDE: dict[str, list[object]] = {}  # several, if a module has been imported again
 
 _LIBRARIES = ("websockets", "wsproto")
@@ -50,9 +55,19 @@ class SkippedOverride(TypeError):
 
 
 def original(cls: ClassT) -> ClassT:
-    """Remember what the class is like, so that `replaced` can tell; a decorator."""
-    _ORIGINALS[cls] = _methods(cls)
+    """Remember what the class is like, so that `overrides` and `replaced` can tell; a decorator."""
+    _ORIGINALS[cls] = dict(vars(cls))
     return cls
+
+
+def overrides(thing: object, *names: str) -> bool:
+    """Tell whether an object, or a class, has other attributes of these names than its `original` class had at first.
+
+    They may be a subclass's, patched or assigned to the object. Anything without such a class has others.
+    """
+    classes = (thing if isinstance(thing, type) else type(thing)).__mro__
+    before = ChainMap(*(_ORIGINALS[cls] for cls in classes if cls in _ORIGINALS))
+    return any(name not in before or inspect.getattr_static(thing, name) is not before[name] for name in names)
 
 
 def beside(value: ValueT) -> ValueT:
@@ -94,13 +109,13 @@ def value_beside(cls: object, name: str, default: object) -> Any:
 
 def _module_of(cls: type) -> str:
     """Return the module of ours that has the class, or the one that it is derived from."""
-    return next((base.__module__ for base in cls.__mro__ if _is_ours(base)), "")
+    return next((base.__module__ for base in cls.__mro__ if is_ours(base)), "")
 
 
 def replaced(cls: type) -> list[str]:
     """Return what programs have put into the class and its bases, as `Class.name`; a subclass counts by itself."""
     names = [f"{owner.__name__}.{name}" for owner, name in _replaced(cls)]
-    return names if _is_ours(cls) else [cls.__name__, *names]
+    return names if is_ours(cls) else [cls.__name__, *names]
 
 
 def never_called(cls: type) -> list[str]:
@@ -151,11 +166,6 @@ def _is_of_library(value: object) -> bool:
     return str(getattr(value, "__module__", "")).partition(".")[0] in _LIBRARIES
 
 
-def overrides(cls: type, methods: Collection[str]) -> bool:
-    """Tell whether programs have overridden or patched any of these methods."""
-    return any(name in methods for _, name in _replaced(cls))
-
-
 def refuse_never_called(cls: object, allowed: bool, has_log_format: bool = False) -> None:
     """Refuse a protocol class that is about to be used if methods of its author's would not be called.
 
@@ -191,7 +201,7 @@ def taken_names(cls: type) -> list[str]:
     """Return the private attributes of ours that classes of programs have, or assign in a method, as `Class.name`."""
     ours = {name for base in cls.__mro__ if base in _ORIGINALS for name in vars(base).get("__slots__", ())}
     private = {name for name in ours if name.startswith("_") and not name.startswith("__")} - _SHARED
-    theirs = [base for base in cls.__mro__ if private and not _is_ours(base)]
+    theirs = [base for base in cls.__mro__ if private and not is_ours(base)]
     return [f"{base.__name__}.{name}" for base in theirs for name in sorted(_assigned(base) & private)]
 
 
@@ -222,7 +232,7 @@ def _assigned_to_first(code: CodeType) -> set[str]:
 
 def _replaced(cls: type) -> Iterator[tuple[type, str]]:
     # The bases of our classes are not for programs to replace.
-    foundation = {below for base in cls.__mro__ if _is_ours(base) for below in base.__mro__} - _ORIGINALS.keys()
+    foundation = {below for base in cls.__mro__ if is_ours(base) for below in base.__mro__} - _ORIGINALS.keys()
     if not foundation:
         return  # a class of its own
     for base in cls.__mro__:
@@ -231,7 +241,8 @@ def _replaced(cls: type) -> Iterator[tuple[type, str]]:
             yield from ((base, name) for name, value in _methods(base).items() if before.get(name, before) is not value)
 
 
-def _is_ours(cls: type) -> bool:
+def is_ours(cls: type) -> bool:
+    """Tell whether the class is one of the server's, as it is, and not derived from one."""
     return cls.__module__.partition(".")[0] == "uvicorn"
 
 
