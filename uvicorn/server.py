@@ -514,12 +514,10 @@ class Server:
 
     def _blame(self, exc: OSError, sockets: list[socket.socket] | None) -> NoReturn:
         """Raise the error of an address that cannot be served, with the setting that names it."""
-        config = self.config
-        if sockets is None and config.fd is not None:
-            with blaming(f"fd={config.fd}", status=STARTUP_FAILURE):
-                raise exc
-        if sockets is None and config.uds:
-            with blaming(f"uds={config.uds!r}", status=STARTUP_FAILURE):
+        setting = listening.setting_of(self.config)
+        # An error of `bind` names the member of the list.
+        if sockets is None and setting is not None and not self.config.bind:
+            with blaming(setting, status=STARTUP_FAILURE):
                 raise exc
         fail("%s", exc, hint=getattr(exc, "hint", None))
 

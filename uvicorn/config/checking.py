@@ -12,7 +12,7 @@ from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming
-from uvicorn.listening.sockets import source_of
+from uvicorn.listening.sockets import setting_of, source_of
 from uvicorn.rules import shortcuts
 from uvicorn.tls.context import NamedCertificate
 
@@ -59,8 +59,7 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
 def _places(config: Config) -> list[str]:
     """Where it would listen; descriptors and directories of Unix sockets have to exist."""
     source = source_of(config)
-    setting = "bind" if config.bind else "uds" if config.fd is None else "fd"
-    with blaming(f"{setting}={getattr(config, setting)!r}", status=STARTUP_FAILURE):
+    with blaming(setting_of(config) or "host", status=STARTUP_FAILURE):
         source.check()
     return source.places()
 

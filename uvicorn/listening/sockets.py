@@ -130,6 +130,12 @@ def source_of(config: SocketConfig, given: Sequence[socket.socket] | None = None
     return Address(config.host, config.port, _scheme(config))
 
 
+def setting_of(config: SocketConfig) -> str | None:
+    """Return the setting that names that source, as `name=value`; None for host and port."""
+    name = "bind" if config.bind else "fd" if config.fd is not None else "uds" if config.uds else None
+    return None if name is None else f"{name}={getattr(config, name)!r}"
+
+
 def _scheme(config: SocketConfig) -> str:
     return "https" if config.is_ssl else "http"
 
