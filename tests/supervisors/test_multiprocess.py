@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -951,6 +951,47 @@ def test_one_look_replaces_the_dead(supervisor: Multiprocess) -> None:
     supervisor.should_exit.set()
     supervisor.keep_subprocess_alive()
     assert all(process.exitcode is not None for process in supervisor.processes)
+
+
+def test_worker_put_in_the_place_of_another_is_supervised_instead(supervisor: Multiprocess) -> None:
+    """MP-02: upstream's list is a plain one, and what it contains is watched and ended."""
+    supervisor.init_processes()
+    first, second = supervisor.processes
+    other = Process(supervisor.config, supervisor.sockets)
+    other.start()
+    supervisor.processes[0] = other
+    assert supervisor.processes == [other, second]
+    assert other.wait_until_ready(30) and second.wait_until_ready(30)
+    supervisor.terminate_all()
+    supervisor.join_all()
+    assert other.exitcode is not None and second.exitcode is not None
+    assert first.exitcode is None
+    first.kill()
+    first.process.join(30)
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda workers, new: workers.append(new), "abn"),
+        (lambda workers, new: workers.extend([new]), "abn"),
+        (lambda workers, new: workers.insert(2, new), "abn"),
+        (lambda workers, new: workers.__setitem__(1, new), "an"),
+        (lambda workers, new: workers.__setitem__(slice(2), [new]), "n"),
+        (lambda workers, new: workers.__delitem__(0), "b"),
+        (lambda workers, new: workers.remove(workers[0]), "b"),
+        (lambda workers, new: workers.pop(), "a"),
+        (lambda workers, new: workers.clear(), ""),
+    ],
+)
+def test_workers_in_the_list_are_those_supervised(
+    supervisor: Multiprocess, change: Callable[[list[Process], Process], object], left: str
+) -> None:
+    """MP-02"""
+    workers = {name: Process(supervisor.config, supervisor.sockets) for name in "abn"}
+    supervisor.processes.extend([workers["a"], workers["b"]])
+    change(supervisor.processes, workers["n"])
+    assert supervisor.processes == [workers[name] for name in left]
 
 
 def test_place_of_a_worker_that_could_not_be_started_is_free(

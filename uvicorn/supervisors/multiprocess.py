@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import signal
@@ -9,12 +10,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from socket import socket
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
@@ -55,33 +56,30 @@ class Process(ProcessWorker):
         return Server(self.config) if self.config.threads == 1 else make_server(self.config)
 
 
+def _changing(name: str) -> Any:
+    """Return the method of a list that has this name, and tells the pool what it has changed."""
+    method = getattr(list, name)
+
+    @functools.wraps(method)
+    def change(self: _Processes, *args: Any, **kwargs: Any) -> Any:
+        before = list(self)
+        result = method(self, *args, **kwargs)
+        self._pool.exchange([one for one in before if one not in self], [one for one in self if one not in before])
+        return result
+
+    return change
+
+
 class _Processes(list[Process]):
-    """The workers in charge. Those that a program appends are watched and ended like any; those it removes are not."""
+    """The workers in charge. Workers that a program puts in are watched and ended like any, removed ones are not."""
 
     def __init__(self, pool: WorkerSet[Process]) -> None:
         super().__init__(pool.workers)
         self._pool = pool
 
-    def append(self, process: Process) -> None:
-        super().append(process)
-        self._pool.adopt(process)
-
-    def extend(self, processes: Iterable[Process]) -> None:
-        for process in processes:
-            self.append(process)
-
-    def remove(self, process: Process) -> None:
-        super().remove(process)
-        self._pool.forget(process)
-
-    def pop(self, index: SupportsIndex = -1) -> Process:
-        process = super().pop(index)
-        self._pool.forget(process)
-        return process
-
-    def clear(self) -> None:
-        while self:
-            self.pop()
+    append, extend, insert = map(_changing, ("append", "extend", "insert"))
+    remove, pop, clear = map(_changing, ("remove", "pop", "clear"))
+    __setitem__, __delitem__ = map(_changing, ("__setitem__", "__delitem__"))
 
 
 @original
@@ -136,7 +134,7 @@ class Multiprocess:
 
     @property
     def processes(self) -> list[Process]:
-        """The workers in charge, the newest last. Programs append those that they have started, and remove some."""
+        """The workers in charge, the newest last. Programs put in those that they have started, and take some out."""
         return _Processes(self._pool)
 
     @property

@@ -25,7 +25,7 @@ import enum
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -214,13 +214,14 @@ class WorkerSet(Generic[W]):
                 logger.error(message, exc, len(self._in_charge), self.size, _trying_again(delay))
                 return
 
-    def adopt(self, worker: W) -> None:
-        """Take charge of a worker that another has started."""
-        self._members.append(Member(worker, Phase.STARTED))
+    def exchange(self, old: Collection[W], new: Collection[W]) -> None:
+        """Let some workers go their own way, and take charge of others that a program has started, in their place.
 
-    def forget(self, worker: W) -> None:
-        """Let a worker go its own way."""
-        self._members = [member for member in self._members if member.worker is not worker]
+        These need not be ready in time: what a program runs there may serve without ever reporting so.
+        """
+        place = next((n for n, member in enumerate(self._members) if member.worker in old), len(self._members))
+        self._members[place:place] = [Member(worker, Phase.STARTED) for worker in new]
+        self._members = [member for member in self._members if member.worker not in old]
 
     def replace_all(self) -> None:
         """Replace every worker by a new one, one after the other, and these again if it is asked for meanwhile.
