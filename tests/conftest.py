@@ -31,6 +31,8 @@ from uvicorn.config import LOGGING_CONFIG
 if TYPE_CHECKING:
     import trustme
 
+    from uvicorn.observing.exposition import Exposition
+
 # Nothing of a request is used again in this process, so that whatever looks at it when it is over shows. Those who test
 # what is used again ask for `recycling`; servers in processes of their own do as in production.
 os.environ.setdefault("UVICORN_POISON", "1")
@@ -231,6 +233,17 @@ def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     else:
         monkeypatch.delenv("UVICORN_SHORTCUTS", raising=False)
     return str(request.param)
+
+
+@pytest.fixture
+def exposed() -> Iterator[Exposition]:
+    """A page of metrics at an address of its own."""
+    from uvicorn.observing.exposition import Exposition, bind
+
+    exposition = Exposition(bind("127.0.0.1:0"), lambda: "some 1\n")
+    exposition.start()
+    yield exposition
+    exposition.close()
 
 
 @pytest.fixture

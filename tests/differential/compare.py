@@ -10,6 +10,7 @@ from itertools import zip_longest
 from tests.differential.case import Case
 from tests.differential.player import Notes
 from tests.differential.runner import IMPLEMENTATIONS, Outcome, run
+from tests.random_cases import shrink
 
 
 def difference(case: Case, *, look_for_leaks: bool = False) -> list[str] | None:
@@ -65,18 +66,9 @@ def kinds(found: list[str]) -> set[str]:
     return {line.split("\n")[0].partition(" at ")[0].rstrip("0123456789") for line in found}
 
 
-def shrink(case: Case, found: list[str]) -> tuple[Case, list[str]]:
+def smaller(case: Case, found: list[str]) -> tuple[Case, list[str]]:
     """Return a smaller case that shows a fault as well, and what it shows."""
-    sort = kinds(found)
-    again = True
-    while again:
-        again = False
-        for smaller in reductions(case):
-            now = difference(smaller)
-            if now is not None and kinds(now) & sort:
-                case, found, again = smaller, now, True
-                break
-    return case, found
+    return shrink(case, found, reductions, difference, kinds)
 
 
 def reductions(case: Case) -> Iterator[Case]:

@@ -17,6 +17,7 @@ from typing import Any
 from tests.differential.case import Case, Client
 from tests.differential.player import Application
 from tests.protocols.harness import make_config
+from tests.random_cases import Lines, captured, new_loop
 from uvicorn.importer import import_from_string
 from uvicorn.listening.acceptor import NativeAcceptor
 from uvicorn.rules import limits
@@ -38,7 +39,7 @@ MOST_TURNS = 20_000
 
 _DATE = re.compile(rb"date: [^\r]*")
 
-LOGGERS = ("uvicorn.error", "asyncio")
+LEVELS = {"uvicorn.error": logging.DEBUG, "asyncio": logging.WARNING}
 
 
 @dataclass
@@ -269,38 +270,6 @@ class Run:
         return left
 
 
-class Lines(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[tuple[str, str, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep one line, and the type of its exception."""
-        error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-        self.lines.append((f"{record.name} {record.levelname}", record.getMessage(), error))
-
-
-@contextlib.contextmanager
-def captured() -> Iterator[Lines]:
-    """Keep what the server logs, and print nothing of it."""
-    handler = Lines()
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    states = [(logger.level, logger.propagate) for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(logging.DEBUG if logger.name == "uvicorn.error" else logging.WARNING)
-        logger.propagate = False
-    try:
-        yield handler
-    finally:
-        for logger, (level, propagate) in zip(loggers, states, strict=True):
-            logger.removeHandler(handler)
-            logger.setLevel(level)
-            logger.propagate = propagate
-
-
 @contextlib.contextmanager
 def eager_requests(count: int) -> Iterator[None]:
     """Have so many pipelined requests served before other connections."""
@@ -311,16 +280,6 @@ def eager_requests(count: int) -> Iterator[None]:
         limits.MAX_EAGER_REQUESTS = before
 
 
-def new_loop(name: str) -> asyncio.AbstractEventLoop:
-    """Return an event loop of this kind."""
-    if name == "uvloop":
-        import uvloop
-
-        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-        return loop
-    return asyncio.new_event_loop()
-
-
 def run(case: Case, implementation: str, *, look_for_leaks: bool = False) -> Outcome:
     """Run `case` on an implementation, on an event loop of its own."""
     name, accepted = IMPLEMENTATIONS[implementation]
@@ -328,7 +287,7 @@ def run(case: Case, implementation: str, *, look_for_leaks: bool = False) -> Out
     outcome = Outcome()
     loop = new_loop(case.loop)
     asyncio.set_event_loop(loop)
-    with captured() as lines, eager_requests(case.eager):
+    with captured(Lines(), LEVELS) as lines, eager_requests(case.eager):
         this = Run(case, protocol, accepted=accepted)
         try:
             loop.run_until_complete(this.go())

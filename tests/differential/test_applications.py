@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
@@ -13,15 +12,15 @@ import pytest
 pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
 
 from tests.differential.case import Case, Client, Operation, Request, leave_out, make_case
-from tests.differential.compare import difference, shrink
+from tests.differential.compare import difference, smaller
 from tests.differential.runner import run
+from tests.loops import LOOPS
 from tests.utils import deep_after
 from uvicorn.protocols.http.cycle import RequestResponseCycle
 
 # The same code as in the tests of the protocols, which are covered.
 pytestmark = pytest.mark.no_cover
 
-LOOPS = ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") else [])]
 
 GET = b"GET /r%b HTTP/1.1\r\nHost: a\r\n\r\n"
 START: Operation = ("start", 200, ("length:1",), "list", False)
@@ -149,8 +148,8 @@ def test_difference_is_noticed_and_reduced(monkeypatch: pytest.MonkeyPatch) -> N
     one = case(good, bad)
     found = difference(one)
     assert found is not None
-    smaller, found = shrink(one, found)
-    assert [(client.cuts, [request.operations for request in client.requests]) for client in smaller.clients] == [
+    reduced, found = smaller(one, found)
+    assert [(client.cuts, [request.operations for request in client.requests]) for client in reduced.clients] == [
         ([], [[("receive",)]])
     ]
     assert b"hullo" in repr(found).encode()

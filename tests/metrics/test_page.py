@@ -9,7 +9,7 @@ import pickle
 import re
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -461,14 +461,6 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError) as caught:
         Config(app, metrics=text, log_config=None)
     assert str(caught.value) == f"metrics must be HOST:PORT, not {text!r}."
-
-
-@pytest.fixture
-def exposed() -> Iterator[Exposition]:
-    exposition_ = Exposition(exposition.bind("127.0.0.1:0"), lambda: "some 1\n")
-    exposition_.start()
-    yield exposition_
-    exposition_.close()
 
 
 @pytest.mark.parametrize(

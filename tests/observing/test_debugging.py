@@ -491,36 +491,28 @@ TOLD = re.compile(r"Requests in flight \(this machine only\) on http://(\S+):(\d
 
 
 @pytest.fixture
-def page() -> Iterator[Exposition]:
-    page = Exposition(exposition.bind("127.0.0.1:0"), lambda: "some 1\n")
-    page.start()
-    yield page
-    page.close()
-
-
-@pytest.fixture
-def token(page: Exposition, caplog: pytest.LogCaptureFixture) -> str:
-    """What the log says, once `page` tells of requests."""
+def token(exposed: Exposition, caplog: pytest.LogCaptureFixture) -> str:
+    """What the log says, once `exposed` tells of requests."""
     with caplog.at_level("INFO", "uvicorn.error"):
-        page.tell_requests(lambda as_json: json.dumps("told") if as_json else "told")
+        exposed.tell_requests(lambda as_json: json.dumps("told") if as_json else "told")
     found = TOLD.fullmatch(caplog.messages[-1])
-    assert found is not None and (found[1], int(found[2])) == page.address
+    assert found is not None and (found[1], int(found[2])) == exposed.address
     return found[3]
 
 
-def test_the_address_of_the_metrics_tells_nothing_of_requests_unless_that_is_set(page: Exposition) -> None:
+def test_the_address_of_the_metrics_tells_nothing_of_requests_unless_that_is_set(exposed: Exposition) -> None:
     """L4"""
-    assert [told(page.address, path)[0] for path in ("/requests", "/requests?token=", "/metrics")] == [404, 404, 200]
+    assert [told(exposed.address, path)[0] for path in ("/requests", "/requests?token=", "/metrics")] == [404, 404, 200]
 
 
-def test_requests_are_told_to_who_knows_the_token(page: Exposition, token: str) -> None:
+def test_requests_are_told_to_who_knows_the_token(exposed: Exposition, token: str) -> None:
     """L4"""
-    assert told(page.address, f"/requests?token={token}") == (200, "text/plain; charset=utf-8", "told\n")
-    assert told(page.address, f"/requests.json?token={token}") == (200, "application/json", '"told"\n')
-    assert told(page.address, "/metrics")[2] == "some 1\n"
+    assert told(exposed.address, f"/requests?token={token}") == (200, "text/plain; charset=utf-8", "told\n")
+    assert told(exposed.address, f"/requests.json?token={token}") == (200, "application/json", '"told"\n')
+    assert told(exposed.address, "/metrics")[2] == "some 1\n"
 
 
-def test_list_that_takes_long_keeps_nobody_waiting(page: Exposition, caplog: pytest.LogCaptureFixture) -> None:
+def test_list_that_takes_long_keeps_nobody_waiting(exposed: Exposition, caplog: pytest.LogCaptureFixture) -> None:
     """Event loops are asked for it, which may be blocked."""
     go = threading.Event()
 
@@ -529,20 +521,20 @@ def test_list_that_takes_long_keeps_nobody_waiting(page: Exposition, caplog: pyt
         return "told"
 
     with caplog.at_level("INFO", "uvicorn.error"):
-        page.tell_requests(listing)
+        exposed.tell_requests(listing)
     found = TOLD.fullmatch(caplog.messages[-1])
     assert found is not None
     target = f"/requests?token={found[3]}"
-    with open_connection(page.address, ask(target)) as client:
-        wait_for(lambda: page._telling)
-        assert told(page.address, "/metrics")[2] == "some 1\n"
-        assert told(page.address, target)[0] == 503
+    with open_connection(exposed.address, ask(target)) as client:
+        wait_for(lambda: exposed._telling)
+        assert told(exposed.address, "/metrics")[2] == "some 1\n"
+        assert told(exposed.address, target)[0] == 503
         go.set()
         assert read_to_end(client).endswith(b"told\n")
-    assert told(page.address, target)[0] == 200
+    assert told(exposed.address, target)[0] == 200
 
 
-def test_requests_are_told_to_nobody_else(page: Exposition, token: str) -> None:
+def test_requests_are_told_to_nobody_else(exposed: Exposition, token: str) -> None:
     """L4: a proxy on this machine that says nothing of itself looks as its operator does."""
     for query in (
         "",
@@ -555,32 +547,32 @@ def test_requests_are_told_to_nobody_else(page: Exposition, token: str) -> None:
         f"?token={token[:-1]}",
         f"?{token}",
     ):
-        assert told(page.address, f"/requests{query}", "host: 127.0.0.1:9100")[0] == 403
-    assert told(page.address, f"/requests.json?token={token}&token=x")[0] == 403
-    assert told(page.address, f"/requests?token={token}")[0] == 200, "nothing of that ends it"
+        assert told(exposed.address, f"/requests{query}", "host: 127.0.0.1:9100")[0] == 403
+    assert told(exposed.address, f"/requests.json?token={token}&token=x")[0] == 403
+    assert told(exposed.address, f"/requests?token={token}")[0] == 200, "nothing of that ends it"
     assert len(token) == 32
 
 
 def test_a_fault_in_an_answer_leaves_the_others_theirs(
-    page: Exposition, token: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    exposed: Exposition, token: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(query: str) -> Any:
         raise ValueError("of the query")
 
     with monkeypatch.context() as failing:
         failing.setattr(exposition, "parse_qs", fail)
-        with open_connection(page.address, ask(f"/requests?token={token}")) as client:
+        with open_connection(exposed.address, ask(f"/requests?token={token}")) as client:
             assert read_to_end(client) == b""
     assert "of the query" in caplog.text
-    assert told(page.address, f"/requests?token={token}")[0] == 200
+    assert told(exposed.address, f"/requests?token={token}")[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/requests", "/metrics"])
-def test_a_head_that_is_not_whole_is_not_judged(page: Exposition, token: str, path: str) -> None:
+def test_a_head_that_is_not_whole_is_not_judged(exposed: Exposition, token: str, path: str) -> None:
     """L4"""
     filled = "a: " + "b" * exposition.LONGEST_HEAD
-    assert told(page.address, f"{path}?token={token}", filled, "c: d" * 4096)[0] == 431
-    with open_connection(page.address, f"GET {path}?token={token} HTTP/1.1\r\nhost: a\r\n".encode()) as client:
+    assert told(exposed.address, f"{path}?token={token}", filled, "c: d" * 4096)[0] == 431
+    with open_connection(exposed.address, f"GET {path}?token={token} HTTP/1.1\r\nhost: a\r\n".encode()) as client:
         client.shutdown(socket.SHUT_WR)
         assert read_to_end(client).startswith(b"HTTP/1.1 400 ")
 

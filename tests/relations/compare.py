@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pickle
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+from tests.random_cases import shrink
 from tests.relations.case import Case, reductions
 from tests.relations.runner import Outcome, Services
 
@@ -77,16 +76,7 @@ class Servers:
 
     def shrink(self, case: Case, found: list[str]) -> tuple[Case, list[str]]:
         """Return a smaller case that shows a fault as well, and what it shows."""
-        sort = kinds(found)
-        again = True
-        while again:
-            again = False
-            for smaller in reductions(case):
-                now = self.difference(smaller)
-                if now is not None and kinds(now) & sort:
-                    case, found, again = smaller, now, True
-                    break
-        return case, found
+        return shrink(case, found, reductions, self.difference, kinds)
 
     def close(self) -> None:
         """End them."""
@@ -132,8 +122,3 @@ def report(case: Case, found: list[str]) -> str:
 def upstream_python() -> str | None:
     """The Python with upstream, if the environment names one."""
     return os.environ.get("UPSTREAM_PYTHON") or None
-
-
-def loops() -> list[str]:
-    """The event loops that are installed."""
-    return ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") and sys.platform != "win32" else [])]

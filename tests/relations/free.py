@@ -172,14 +172,8 @@ class FreePlayer(Player):
     async def run(self) -> None:
         """Do what each message asks for."""
         application = self.free
-        task = asyncio.current_task()
-        assert task is not None
-        self.task = task
-        VARIABLE.set(self.number)
-        if self.is_session:
-            await self.receive()
-            await self.send({"type": "websocket.accept"})
-        self.started = self.alive = True
+        await self.begin()
+        self.alive = True
         for place in self.places:
             await self.next_message(place)
             scene = application.case.scenes[place]

@@ -153,9 +153,8 @@ class Player:
         self._answers = False
         self._body, self._more = b"", True
 
-    async def run(self) -> None:
-        """Go through the scenes."""
-        application = self.application
+    async def begin(self) -> None:
+        """Note the task, and accept a session."""
         task = asyncio.current_task()
         assert task is not None
         self.task = task
@@ -164,6 +163,11 @@ class Player:
             await self.receive()
             await self.send({"type": "websocket.accept"})
         self.started = True
+
+    async def run(self) -> None:
+        """Go through the scenes."""
+        application = self.application
+        await self.begin()
         for place in application.case.scenes_of(self.number):
             await self.message(place)
             self.look(f"scene {place}")

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
+from tests.random_cases import Lines, captured, new_loop
 from tests.relations.case import Case
 from tests.relations.clients import Clients
 from tests.relations.free import FreeApplication
@@ -36,7 +37,7 @@ FREE_QUIET_TURNS = 60
 
 MOST_SWEEPS = 30
 
-LOGGERS = ("uvicorn.error", "asyncio")
+LEVELS = {"uvicorn.error": logging.ERROR, "asyncio": logging.ERROR}
 
 
 @dataclass
@@ -50,47 +51,20 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
 
 
-class Lines(logging.Handler):
-    """Keeps what is logged."""
+class ErrorLines(Lines):
+    """Keeps errors, and their texts apart: servers may say the same in other words."""
 
     def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.lines: list[tuple[str, str, str]] = []
+        super().__init__()
+        self.setLevel(logging.ERROR)
         self.texts: list[str] = []
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def keep(self, record: logging.LogRecord, error: str) -> None:
         """Keep where a line comes from, and the type of its exception."""
-        error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
         if record.name == "asyncio" and error == Failure.__name__ and "never retrieved" in record.getMessage():
             return  # said when the collector comes by: before Python 3.12 `wait_for` does not look at what it cancels
         self.lines.append((record.name, record.levelname, error))
         self.texts.append(record.getMessage() + (f" {record.exc_info[1]!r}" if error and record.exc_info else ""))
-
-
-@contextlib.contextmanager
-def captured() -> Iterator[Lines]:
-    """Keep what servers and event loops log, and print nothing of it."""
-    handler = Lines()
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.propagate = False
-    try:
-        yield handler
-    finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
-            logger.propagate = True
-
-
-def new_loop(name: str) -> asyncio.AbstractEventLoop:
-    """Return an event loop of this kind."""
-    if name == "uvloop":
-        import uvloop
-
-        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-        return loop
-    return asyncio.new_event_loop()
 
 
 def set_factory(loop: asyncio.AbstractEventLoop, name: str) -> None:
@@ -155,7 +129,7 @@ class Service:
     def run(self, case: Case, *, h2: bool) -> Outcome:
         """Run a case."""
         outcome = Outcome()
-        with captured() as lines:
+        with captured(ErrorLines(), LEVELS) as lines:
             try:
                 self.loop.run_until_complete(self._run(case, outcome, h2))
             finally:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.loops import LOOPS
 from tests.relations import free
 from tests.relations.case import HTTP, WEBSOCKET, Case, Participant, Scene, make_case, reductions
-from tests.relations.compare import Servers, compare, kinds, loops, report, upstream_python
+from tests.relations.compare import Servers, compare, kinds, report, upstream_python
 from tests.utils import NATIVE, deep_after
 from uvicorn.protocols.websockets.session import WebSocketSession
 
@@ -74,14 +75,14 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("loop", loops())
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found_before_is_the_same(servers: Servers, name: str, loop: str) -> None:
     members, scene = FOUND[name]
     assert servers.difference(case(loop, members, scene)) is None
 
 
-@pytest.mark.parametrize("loop", loops())
+@pytest.mark.parametrize("loop", LOOPS)
 def test_client_that_has_reset_its_stream_does_not_answer_a_close_there(servers: Servers, loop: str) -> None:
     """That would end the connection, and the other session on it."""
     one = case(loop, [WEBSOCKET] * 2, wait(FUTURE, "peer", "fail", 1))
@@ -96,7 +97,7 @@ def test_client_that_has_reset_its_stream_does_not_answer_a_close_there(servers:
 @pytest.mark.parametrize("part", deep_after(1, range(4)))
 def test_servers_do_the_same(servers: Servers, part: int) -> None:
     for seed in range(part * 8, part * 8 + 8):
-        found = servers.difference(make_case(seed, loops()))
+        found = servers.difference(make_case(seed, LOOPS))
         assert found is None, f"python -m tests.relations --seed {seed}: {found}"
 
 
@@ -105,7 +106,7 @@ def test_upstream_does_the_same() -> None:
     servers = Servers(upstream=os.environ["UPSTREAM_PYTHON"], native=NATIVE)
     try:
         for seed in range(1000, 1020):
-            assert servers.difference(make_case(seed, loops())) is None, f"python -m tests.relations --seed {seed}"
+            assert servers.difference(make_case(seed, LOOPS)) is None, f"python -m tests.relations --seed {seed}"
     finally:
         servers.close()
 
