@@ -133,8 +133,9 @@ def copy_of_the_tree(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "uvicorn", tmp_path / "uvicorn", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for crate in ("wire", "bindings"):
         shutil.copytree(ROOT / "native" / crate / "src", tmp_path / "native" / crate / "src")
-    (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "migrating.md", tmp_path / "docs")
+    (tmp_path / "docs" / "concepts").mkdir(parents=True)
+    for name in ("migrating.md", "concepts/metrics.md", "concepts/asgi.md"):
+        shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
     return tmp_path
 
 
@@ -166,6 +167,25 @@ def test_a_new_row_reaches_signature_and_page_through_the_script(copy_of_the_tre
     page = (copy_of_the_tree / "docs" / "settings.md").read_text()
     assert "## New\n\n### `new_row`\n\nSomething new.\n\n*A whole number; default `4`.*\n" in page
 
+    assert sync(copy_of_the_tree, "--check").returncode == 0
+
+
+def test_new_metrics_and_messages_reach_the_documents_through_the_script(copy_of_the_tree: Path) -> None:
+    page = copy_of_the_tree / "uvicorn" / "metrics" / "page.py"
+    row = """    Family("new_total", "counter", "New.", (('kind="a"', BEGUN, None), ('kind="b"', ENDED, None))),\n"""
+    page.write_text(page.read_text().replace("FAMILIES = (\n", "FAMILIES = (\n" + row))
+    types = copy_of_the_tree / "uvicorn" / "_types.py"
+    event = 'class NewEvent(TypedDict):\n    """Extension ``new``: sends\n    ``one``."""\n'
+    event += '    type: Literal["new"]\n    one: int\n'
+    source = types.read_text().replace("class HasFileno(", f"{event}\n\nclass HasFileno(")
+    source = source.replace("\nExtensionType = Literal[\n", '\nExtensionType = Literal[\n    "new",\n')
+    types.write_text(source.replace("    HTTPResponseStartEvent\n", "    NewEvent | HTTPResponseStartEvent\n"))
+
+    assert sync(copy_of_the_tree).returncode == 0
+    concepts = copy_of_the_tree / "docs" / "concepts"
+    metric = "| `uvicorn_new_total` | counter | `kind`: `a`, `b` | New. |\n"
+    assert metric in (concepts / "metrics.md").read_text()
+    assert "| `new` | `one` | sends `one` |\n" in (concepts / "asgi.md").read_text()
     assert sync(copy_of_the_tree, "--check").returncode == 0
 
 

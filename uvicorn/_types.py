@@ -22,6 +22,7 @@ else:
     from typing_extensions import NotRequired, TypedDict
 
 __all__ = [
+    "EXTENSIONS_10",
     "ASGI2Application",
     "ASGI2Protocol",
     "ASGI3Application",
@@ -35,6 +36,7 @@ __all__ = [
     "Environ",
     "Events",
     "ExcInfo",
+    "ExtensionType",
     "HTTPDisconnectEvent",
     "HTTPRequestEvent",
     "HTTPResponseBodyEvent",
@@ -148,6 +150,19 @@ Scope: TypeAlias = HTTPScope | WebSocketScope | LifespanScope
 
 # HTTP messages
 
+ExtensionType = Literal[
+    "http.response.trailers",
+    "http.response.early_hint",
+    "http.response.pathsend",
+    "http.response.zerocopysend",
+    "tls",
+    "all",
+]
+"""Extensions that scopes can offer: values of the setting ``asgi_extensions``."""
+
+EXTENSIONS_10: tuple[ExtensionType, ...] = ("http.response.pathsend", "http.response.zerocopysend", "tls")
+"""Those that clients of HTTP/1.0 have: they know neither chunks, where trailers go, nor interim responses."""
+
 
 class HTTPRequestEvent(TypedDict):
     """A piece of the request body; the last one has ``more_body`` false."""
@@ -188,7 +203,7 @@ class HTTPResponseDebugEvent(TypedDict):
 
 
 class HTTPResponseTrailersEvent(TypedDict):
-    """Extension ``http.response.trailers``: fields after the body, if the start had ``trailers``."""
+    """Extension ``http.response.trailers``: sends fields after the body, if the start had ``trailers``."""
 
     type: Literal["http.response.trailers"]
     headers: Iterable[tuple[bytes, bytes]]
@@ -211,14 +226,14 @@ class HasFileno(Protocol):
 
 
 class HTTPResponsePathSendEvent(TypedDict):
-    """Extension ``http.response.pathsend``: the rest of the body is the file at this path."""
+    """Extension ``http.response.pathsend``: sends a file as the rest of the body."""
 
     type: Literal["http.response.pathsend"]
     path: str
 
 
 class HTTPResponseZeroCopySendEvent(TypedDict):
-    """Extension ``http.response.zerocopysend``: a piece of the response body that lies in an open file.
+    """Extension ``http.response.zerocopysend``: sends part of an open file.
 
     Without ``offset`` it begins at the file's position, which moves on; without ``count`` it is the rest of the file.
     """
@@ -231,7 +246,7 @@ class HTTPResponseZeroCopySendEvent(TypedDict):
 
 
 class HTTPResponseEarlyHintEvent(TypedDict):
-    """Extension ``http.response.early_hint``: values of ``Link`` for a 103 response (RFC 8297)."""
+    """Extension ``http.response.early_hint``: sends a 103 (RFC 8297) with a ``Link`` field for each."""
 
     type: Literal["http.response.early_hint"]
     links: Iterable[bytes]

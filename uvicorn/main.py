@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 from click.core import ParameterSource
 
-from uvicorn._types import ASGIApplication
+from uvicorn._types import ASGIApplication, ExtensionType
 from uvicorn.config import (
     BUILDING_THE_CORE,
     INTERFACES,
@@ -43,7 +43,6 @@ from uvicorn.config.settings import (
     PREFIX,
     ROWS,
     CountType,
-    ExtensionType,
     MinVersionType,
     ProfileType,
     StartType,

@@ -19,7 +19,6 @@ import h2.events
 import pytest
 import websockets
 
-from tests.process import ROOT
 from tests.utils import (
     open_connection,
     read_to_end,
@@ -227,15 +226,6 @@ async def test_nothing_is_counted_unless_it_is_wanted(http_protocol_cls: Any) ->
     async with run_server(config) as server:
         await ask(server)
         assert server.server_state.metrics is None
-
-
-def test_the_document_has_a_row_for_each_metric() -> None:
-    totals = [int(place == metrics.LIMIT_RAISED) for place in range(PLACES)]
-    workers = WorkerFigures({1: 1}, {("start", None): 1}, certificates={"default": 1})
-    exposed = set(re.findall(r"^# TYPE (\w+)", render(totals, workers), re.M))
-    document = (ROOT / "docs" / "concepts" / "metrics.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\|([^|]*)\|", document, re.M)
-    assert exposed == {name for row in rows for name in re.findall(r"`(uvicorn_\w+)`", row)}
 
 
 # HTTP/2, which has several requests on a connection.

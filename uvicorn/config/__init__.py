@@ -16,7 +16,13 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from uvicorn._compat import has_gil, iscoroutinefunction
-from uvicorn._types import ASGI3Application, ASGIApplication, ProtocolFactory, WebSocketProtocolFactory
+from uvicorn._types import (
+    ASGI3Application,
+    ASGIApplication,
+    ExtensionType,
+    ProtocolFactory,
+    WebSocketProtocolFactory,
+)
 from uvicorn.config._declare import Row
 from uvicorn.config._values import LONGEST, accepts, check
 from uvicorn.config.application import build_app, detect_interface, warn_of_mistakes
@@ -34,7 +40,6 @@ from uvicorn.config.settings import (
     ROWS,
     SSL_PROTOCOL_VERSION,
     CountType,
-    ExtensionType,
     HTTPProtocolType,
     InterfaceType,
     LifespanType,

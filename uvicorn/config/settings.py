@@ -16,7 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
-from uvicorn._types import ASGIApplication
+from uvicorn._types import ASGIApplication, ExtensionType
 from uvicorn.config._declare import declarative, rows_of, setting
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG
 from uvicorn.worker_events import WorkerEvent
@@ -35,15 +35,6 @@ InterfaceType = Literal["auto", "asgi3", "asgi2", "wsgi"]
 WhenFullType = Literal["wait", "refuse"]
 ProfileType = Literal["process", "thread", "hybrid", "auto"]
 CountType = int | Literal["auto"]
-ExtensionType = Literal[
-    "http.response.trailers",
-    "http.response.early_hint",
-    "http.response.pathsend",
-    "http.response.zerocopysend",
-    "tls",
-    "all",
-]
-
 MinVersionType = Literal["1.0", "1.1", "1.2", "1.3"]
 TicketsType = Literal["own", "shared", "none"]
 StartType = Literal["auto", "spawn", "fork"]

@@ -156,7 +156,7 @@ class Family(NamedTuple):
     Attributes:
         name: without the prefix of all names.
         kind: as Prometheus has it.
-        text: one sentence.
+        text: one sentence, for Prometheus and for docs/concepts/metrics.md.
         samples: labels, the place of the number, and the place that counts the ends, if those are subtracted.
         needs: a place; if its number is 0 there are no samples.
     """
@@ -172,33 +172,33 @@ FAMILIES = (
     Family(
         "connections_refused_total",
         "counter",
-        "Connections that were closed before they were served: too many of an address, or a bad PROXY header.",
+        "Connections closed before service: too many of one address, or a malformed PROXY header.",
         (('reason="address"', REFUSED, None), ('reason="proxy_protocol"', NO_PROXY_HEADER, None)),
     ),
-    Family("received_bytes_total", "counter", "Bytes received, without encryption.", (("", BYTES_RECEIVED, None),)),
-    Family("sent_bytes_total", "counter", "Bytes sent, without encryption.", (("", BYTES_SENT, None),)),
+    Family("received_bytes_total", "counter", "Bytes received, without TLS overhead.", (("", BYTES_RECEIVED, None),)),
+    Family("sent_bytes_total", "counter", "Bytes sent, without TLS overhead.", (("", BYTES_SENT, None),)),
     Family(
         "held_bytes",
         "gauge",
-        "Bytes of responses and messages that clients have not taken yet.",
+        "Bytes of responses and messages that clients have not taken, sampled once a second.",
         (("", QUEUED_BYTES, TAKEN_BYTES),),
     ),
-    Family("websocket_sessions_total", "counter", "WebSockets that were accepted.", (("", ACCEPTED, None),)),
+    Family("websocket_sessions_total", "counter", "Accepted WebSockets.", (("", ACCEPTED, None),)),
     Family(
         "websocket_messages_total",
         "counter",
-        "Messages of WebSockets.",
+        "WebSocket messages.",
         (('direction="received"', MESSAGES_RECEIVED, None), ('direction="sent"', MESSAGES_SENT, None)),
     ),
     Family(
         "active_requests_limit",
         "gauge",
-        "Requests that may be active.",
+        "Requests that may be active at a time.",
         (("", LIMIT_RAISED, LIMIT_LOWERED),),
         needs=LIMIT_RAISED,
     ),
     Family(
-        "queued_requests", "gauge", "Requests that wait to be admitted.", (("", QUEUED, UNQUEUED),), needs=LIMIT_RAISED
+        "queued_requests", "gauge", "Requests that wait for admission.", (("", QUEUED, UNQUEUED),), needs=LIMIT_RAISED
     ),
     Family(
         "parked_requests",
@@ -210,20 +210,19 @@ FAMILIES = (
     Family(
         "admitted_requests_total",
         "counter",
-        "Requests that were admitted.",
+        "Admitted requests.",
         (("", ADMITTED, None),),
         needs=LIMIT_RAISED,
     ),
     Family(
         "refused_requests_total",
         "counter",
-        "Requests that were refused because others were active.",
+        "Rejected requests: the queue was full, a client with fewer displaced them, they waited too long, their "
+        "client was gone, or too many waited for their clients.",
         tuple((f'reason="{reason.name.lower()}"', SHED + reason, None) for reason in ShedReason),
         needs=LIMIT_RAISED,
     ),
-    Family(
-        "waited_requests_total", "counter", "Requests that waited for it.", (("", QUEUED, None),), needs=LIMIT_RAISED
-    ),
+    Family("waited_requests_total", "counter", "Requests that were queued.", (("", QUEUED, None),), needs=LIMIT_RAISED),
 )
 """Numbers that are exposed as they are counted; `exposition` computes the others."""
 

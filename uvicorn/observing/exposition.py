@@ -155,24 +155,30 @@ def render(totals: Sequence[int], workers: WorkerFigures) -> str:
 
 def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
     yield from _requests(totals)
-    yield from _histogram(
-        "request_duration_seconds", "From the head of a request to the end of its response.", totals, metrics.DURATION
-    )
+    yield from _histogram("request_duration_seconds", "From request head to response end.", totals, metrics.DURATION)
     in_flight = max(0, totals[metrics.BEGUN] - totals[metrics.ENDED])
     yield from _single("requests_in_flight", "gauge", "Requests being answered.", in_flight)
     yield from _single(
-        "requests_lost_total", "counter", "Requests that ended with their worker.", workers.lost.requests
+        "requests_lost_total",
+        "counter",
+        "Unfinished requests of workers that crashed or were killed.",
+        workers.lost.requests,
     )
     yield from _histogram(
         "request_queue_wait_seconds",
-        "From when a request was noticed to the call of its application.",
+        "From readable connection to application call; in the native core without the wait for admission.",
         totals,
         metrics.QUEUE_WAIT,
     )
-    yield from _histogram("loop_lag_seconds", "How late event loops were.", totals, metrics.LOOP_LAG)
+    yield from _histogram(
+        "loop_lag_seconds", "Delay of event loop callbacks, sampled twice a second.", totals, metrics.LOOP_LAG
+    )
     yield from _connections(totals, in_flight)
     yield from _single(
-        "connections_lost_total", "counter", "Connections that ended with their worker.", workers.lost.connections
+        "connections_lost_total",
+        "counter",
+        "Open connections of workers that crashed or were killed.",
+        workers.lost.connections,
     )
     yield from _admission(totals)
     for family in FAMILIES:
@@ -182,13 +188,13 @@ def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
     yield from _family(
         "worker_resident_bytes",
         "gauge",
-        "Memory of each process.",
+        "Memory of each serving process.",
         ((f'pid="{pid}"', size) for pid, size in workers.resident.items()),
     )
     yield from _family(
         "worker_events_total",
         "counter",
-        "Starts and ends of workers, and what else happened to them.",
+        "Starts, ends and other events of workers.",
         ((f'event="{kind}",reason="{reason or ""}"', count) for (kind, reason), count in workers.events.items()),
     )
 
@@ -197,7 +203,7 @@ def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
         yield from _family(
             "tls_certificate_expiry_seconds",
             "gauge",
-            "Until the certificate in use expires.",
+            "Seconds until the certificate in use expires; default, or a name of --ssl-cert.",
             ((f'name="{name}"', int(end - now)) for name, end in workers.certificates.items()),
         )
 
@@ -209,7 +215,9 @@ def _requests(totals: Sequence[int]) -> Iterator[str]:
         for place, count in places
         if count
     )
-    yield from _family("requests_total", "counter", "Requests that have ended.", samples)
+    yield from _family(
+        "requests_total", "counter", "Completed requests; none is the status of those without a response.", samples
+    )
 
 
 def _connections(totals: Sequence[int], in_flight: int) -> Iterator[str]:
@@ -220,9 +228,11 @@ def _connections(totals: Sequence[int], in_flight: int) -> Iterator[str]:
     active = min(max(0, in_flight - beside), others)
     states = (("active", active), ("idle", others - active), ("websocket", websockets))
     samples = ((f'state="{state}"', count) for state, count in states)
-    yield from _family("connections", "gauge", "Connections that are open.", samples)
+    yield from _family(
+        "connections", "gauge", "Open connections; a WebSocket over HTTP/2 counts beside its connection.", samples
+    )
     accepted = totals[metrics.CONNECTIONS_OPENED] - totals[metrics.UPGRADED]
-    yield from _single("connections_total", "counter", "Connections that were served.", accepted)
+    yield from _single("connections_total", "counter", "Connections served.", accepted)
 
 
 def _ended(totals: Sequence[int], place: int | None) -> int:
@@ -235,7 +245,7 @@ def _admission(totals: Sequence[int]) -> Iterator[str]:
         return
     parked = totals[metrics.PARKED] - totals[metrics.UNPARKED]
     active = max(0, totals[metrics.ADMITTED] - totals[metrics.RELEASED] - parked)
-    yield from _single("active_requests", "gauge", "Requests that were admitted, and run.", active)
+    yield from _single("active_requests", "gauge", "Requests that are admitted and run.", active)
 
 
 def _single(name: str, kind: str, text: str, value: int) -> Iterator[str]:

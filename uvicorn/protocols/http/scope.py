@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Literal, cast
 from urllib.parse import quote, unquote
 
-from uvicorn._types import HTTPScope, WebSocketScope
+from uvicorn._types import EXTENSIONS_10, HTTPScope, WebSocketScope
 from uvicorn.protocols.http.wire.head import RequestLine
 from uvicorn.tls.extension import EXTENSION as TLS
 from uvicorn.tls.extension import describe
-
-EXTENSIONS_10 = ("http.response.pathsend", "http.response.zerocopysend", TLS)
-"""Those that clients of HTTP/1.0 have: they know neither chunks, where trailers go, nor interim responses."""
 
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
 

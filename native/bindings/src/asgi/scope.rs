@@ -127,7 +127,7 @@ impl ScopeTemplate {
         if config.getattr("request_id")?.is_truthy()? {
             scope.set_item(&names.request_id, py.None())?;
         }
-        let known: Vec<String> = py.import("uvicorn.protocols.http.scope")?.getattr("EXTENSIONS_10")?.extract()?;
+        let known: Vec<String> = py.import("uvicorn._types")?.getattr("EXTENSIONS_10")?.extract()?;
         let extensions = settings.extensions.clone();
         let extensions_10 = extensions.iter().filter(|name| known.contains(name)).cloned().collect();
         let root_path = settings.root_path.clone();
