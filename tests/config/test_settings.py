@@ -98,7 +98,13 @@ def sample_of(row: Row) -> Sample:
     if isinstance(values, Switch):
         value = not row.default
     elif isinstance(values, Number):
-        value = max(row.minimum or 0, row.above or 0) + (2 if values.is_whole else 1.5)
+        low = max(row.minimum or 0, row.above or 0)
+        candidates = (low + (2 if values.is_whole else 1.5), row.minimum, row.maximum)
+        value = next(
+            number
+            for number in candidates
+            if number is not None and number != row.default and number <= (row.maximum or number)
+        )
     elif isinstance(values, Text) and values.only:
         value = next(name for name in values.only if name != row.default)
     return Sample([row.option, str(value)], value)
