@@ -19,6 +19,8 @@ import pytest
 
 from tests.process import ServerProcess
 from tests.utils import is_listening, open_connection, read_to_end, request, wait_for, wait_until
+from uvicorn.config import Config
+from uvicorn.config.errors import SettingError
 from uvicorn.listening import sockets
 from uvicorn.listening.sockets import (
     Address,
@@ -122,11 +124,12 @@ def test_address_that_is_taken_is_an_error_that_names_it(sock: socket.socket, lo
 async def test_host_that_does_not_resolve_is_an_error_that_names_it(host: str | list[str]) -> None:
     """SOCK-06"""
     source = source_of(Settings(host=host))
-    with pytest.raises(OSError, match=rf"^host={re.escape(repr(host))}: "):
+    line = rf"^Cannot use host={re.escape(repr(host))}: "
+    with pytest.raises(OSError, match=line):
         source.bind()
-    with pytest.raises(OSError, match=rf"^host={re.escape(repr(host))}: "):
+    with pytest.raises(OSError, match=line):
         await source.open()
-    with pytest.raises(OSError, match=r"^nowhere\.invalid:80: "):
+    with pytest.raises(OSError, match=r"^Cannot use bind='nowhere\.invalid:80': "):
         source_of(Settings(bind=["nowhere.invalid:80"])).bind()
 
 
@@ -205,11 +208,14 @@ async def test_what_is_at_the_path_is_not_replaced(tmp_path: Path, kind: str) ->
             other.bind(str(path))
         if kind == "listening":
             other.listen()
-        with pytest.raises(OSError, match=f"{path}: Address already in use") as caught:
+        remedy = (
+            "this file is no socket; choose another" if kind == "file" else "another program has bound it; end that"
+        )
+        with pytest.raises(OSError, match=f"^Cannot use uds='{path}': {remedy}") as caught:
             bind_socket(Settings(uds=str(path)))
         assert caught.value.errno == errno.EADDRINUSE
         for settings in (Settings(uds=str(path)), Settings(bind=[f"unix:{path}"])):
-            with pytest.raises(OSError, match="Address already in use"):
+            with pytest.raises(OSError, match=remedy):
                 await source_of(settings).open()
         assert path.exists()
 
@@ -260,7 +266,7 @@ async def test_descriptor_that_cannot_listen_is_an_error(kind: str, fault: str) 
         with pytest.raises(OSError, match=line) as caught:
             bind_socket(Settings(fd=ours.fileno()))
         assert caught.value.errno == errno.EOPNOTSUPP
-        with pytest.raises(OSError, match=f"fd:{ours.fileno()}: {line}"):
+        with pytest.raises(OSError, match=f"bind='fd:{ours.fileno()}': {line}"):
             await source_of(Settings(bind=[f"fd:{ours.fileno()}"])).open()
         assert set(os.listdir("/dev/fd")) <= before
 
@@ -308,8 +314,8 @@ async def test_none_of_several_stays_bound_when_one_cannot_be(tmp_path: Path, so
         free = f"127.0.0.1:{probe.getsockname()[1]}"
     for place, error in [
         (taken, "in use"),
-        (f"unix:{tmp_path}/file", f"unix:{tmp_path}/file: "),
-        ("fd:999", "fd:999: "),
+        (f"unix:{tmp_path}/file", f"bind='unix:{tmp_path}/file': "),
+        ("fd:999", "bind='fd:999': "),
     ]:
         settings = Settings(bind=[free, f"unix:{tmp_path}/s", place])
         with pytest.raises(OSError, match=error):
@@ -319,7 +325,7 @@ async def test_none_of_several_stays_bound_when_one_cannot_be(tmp_path: Path, so
         assert not (tmp_path / "s").exists()
     with socket.create_server(("127.0.0.1", int(free.partition(":")[2]))):
         pass
-    with pytest.raises(OSError, match=r"nowhere\.invalid:80: "):
+    with pytest.raises(OSError, match=r"bind='nowhere\.invalid:80': "):
         bind_sockets(Settings(bind=["nowhere.invalid:80"]), logger)
 
 
@@ -327,6 +333,25 @@ async def test_none_of_several_stays_bound_when_one_cannot_be(tmp_path: Path, so
 def test_what_names_no_place(text: str) -> None:
     with pytest.raises(ValueError, match="it must be HOST:PORT, unix:PATH, "):
         place_of(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "remedy"),
+    [
+        ("localhost:8000", "use host localhost and port 8000."),
+        ([":80", "::1"], "use host 127.0.0.1 and port 80."),
+        ("[::1]:8000", "use host ::1 and port 8000."),
+        (["::1", "[::1]"], "write it without brackets: ::1."),
+    ],
+)
+def test_host_with_a_port_or_in_brackets_is_an_error_that_says_what_to_write(host: Any, remedy: str) -> None:
+    with pytest.raises(SettingError, match=rf"^Cannot use host={re.escape(repr(host))}: .*{re.escape(remedy)}$"):
+        Config("module:app", host=host)
+
+
+@pytest.mark.parametrize("host", ["::1", "fe80::1%1", "1.2.3.4", "localhost", ["::", "0.0.0.0"], None, ""])
+def test_hosts_that_are_taken_as_they_are(host: Any) -> None:
+    assert Config("module:app", host=host).host == host
 
 
 def test_a_port_that_is_none_is_named() -> None:
@@ -687,16 +712,30 @@ def test_bind_failure_comes_after_the_lifespan_and_shuts_it_down(cwd: Path, sock
 @pytest.mark.measures_children
 @posix
 @pytest.mark.parametrize(
-    ("arguments", "status"),
-    [(("--fd", "987"), 3), (("--uds", "/nonexistent/directory/s"), 3), (("--host", "nowhere.invalid"), 3)],
-    ids=["fd", "uds", "host"],
+    ("arguments", "line"),
+    [
+        (("--fd", "987"), "Cannot use fd=987: descriptor 987 is not open; "),
+        (
+            ("--uds", "/nonexistent/s"),
+            "Cannot use uds='/nonexistent/s': there is no directory '/nonexistent'; create it",
+        ),
+        (("--uds", "app.py"), "Cannot use uds='app.py': this file is no socket; choose another path, or remove it"),
+        (("--uds", "."), "Cannot use uds='.': this is a directory; choose a path in it"),
+        (("--host", "nowhere.invalid"), "Cannot use host='nowhere.invalid': "),
+        (
+            ("--bind", "systemd"),
+            "Cannot use bind='systemd': no sockets were handed over; start the server by a systemd ",
+        ),
+    ],
+    ids=["fd", "uds", "file", "directory", "host", "systemd"],
 )
-def test_address_that_cannot_be_used_is_one_line(cwd: Path, arguments: tuple[str, str], status: int) -> None:
+def test_address_that_cannot_be_used_is_one_line(cwd: Path, arguments: tuple[str, str], line: str) -> None:
     """LIFE-10: no traceback."""
     with ServerProcess("app:app", *arguments, cwd=cwd) as server:
-        assert server.wait() == status
+        assert server.wait() == 3
         assert "Traceback" not in server.error_output
         assert server.error_output.count("ERROR:") == 1
+        assert f"ERROR:    {line}" in server.error_output
 
 
 @posix

@@ -236,8 +236,8 @@ def test_datagram_socket_of_systemd_ends_the_start(cwd: Path) -> None:
             "app:app", "--bind", "systemd", cwd=cwd, command=command, pass_fds=[sock.fileno()]
         ) as server:
             assert server.wait() == 3
-            line = "systemd: descriptor 3 is a SOCK_DGRAM socket; a TCP or Unix stream socket that can listen is needed"
-            assert line in server.error_output
+            line = "descriptor 3 is a SOCK_DGRAM socket; a TCP or Unix stream socket that can listen is needed"
+            assert f"Cannot use bind='systemd': {line}" in server.error_output
             assert "Traceback" not in server.error_output
 
 
@@ -253,11 +253,15 @@ def test_sockets_of_systemd_are_chosen_by_name(cwd: Path, sockets: list[socket.s
         server.stop()
     with ServerProcess("app:app", "--bind", "systemd:other", cwd=cwd, command=command, pass_fds=numbers) as server:
         assert server.wait() == 3
-        assert "systemd:other: the sockets handed over are: web, admin" in server.error_output
+        assert "Cannot use bind='systemd:other': the sockets handed over are: web, admin" in server.error_output
 
 
 @pytest.mark.parametrize(
-    ("pid", "text"), [(None, "no sockets were handed over$"), ("1", "no sockets were handed over to this process")]
+    ("pid", "text"),
+    [
+        (None, "no sockets were handed over; start"),
+        ("1", r"no sockets were handed over to this process \(LISTEN_PID\); "),
+    ],
 )
 def test_sockets_of_somebody_else_are_not_touched(monkeypatch: pytest.MonkeyPatch, pid: str | None, text: str) -> None:
     monkeypatch.setenv("LISTEN_FDS", "1")

@@ -331,7 +331,7 @@ def test_several_places_are_served(cwd: Path, mode: list[str]) -> None:
 def test_place_that_cannot_be_bound_ends_the_server(cwd: Path) -> None:
     with ServerProcess("app:app", "--bind", "127.0.0.1:0", "--bind", "unix:none/s", cwd=cwd) as server:
         assert server.wait() == 3
-        assert "unix:none/s: No such file or directory" in server.error_output
+        assert "Cannot use bind='unix:none/s': there is no directory 'none'; create it" in server.error_output
         assert "Traceback" not in server.error_output
 
 

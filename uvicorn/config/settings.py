@@ -69,6 +69,7 @@ class Settings:
     host: str | Sequence[str] | None = setting(
         default="127.0.0.1",
         section="Socket",
+        check="uvicorn.listening.sockets:check_host",
         help="Bind a TCP socket to this host. A name may stand for several addresses. `0.0.0.0` is every IPv4 address, "
         "`::` every address, IPv4 included where the system allows it. From Python, a list binds each host, and "
         "None `0.0.0.0` and `::`.",

@@ -155,7 +155,7 @@ def place_of(text: str) -> Address | UnixPath | Descriptor | Passed:
     if text == "systemd" or (kind == "systemd" and rest):
         return Passed(rest or None)
     try:
-        return Address(*parse_address(text), name=text)
+        return Address(*parse_address(text), name=f"bind={text!r}")
     except BadPort:
         raise
     except ValueError:
@@ -185,6 +185,21 @@ def close_later(stack: contextlib.ExitStack, config: SocketConfig, bound: Sequen
         stack.callback(SocketFile(path).remove)
     for sock in bound:
         stack.callback(sock.close)
+
+
+def check_host(host: object) -> None:
+    """Refuse a host with a port or in brackets, or a list with one.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if not isinstance(host, str):
+        for one in host if isinstance(host, Iterable) else ():
+            check_host(one)
+    elif found := re.fullmatch(r"([^:\[\]]*):([0-9]+)|\[(.*)\](?::([0-9]+))?", host):
+        name, port = found[1] or found[3] or "127.0.0.1", found[2] or found[4]
+        text = f"the port is a setting of its own; use host {name} and port {port}"
+        raise ValueError(f"{text}." if port else f"write it without brackets: {name}.")
 
 
 class BadPort(ValueError):
@@ -489,7 +504,7 @@ class UnixPath:
 
     def bind(self) -> list[socket.socket]:
         """The same as `open`; errors name the path."""
-        with _naming(self.path):
+        with _naming(f"uds={self.path!r}"):
             return self.bind_each()
 
     async def open(self) -> list[socket.socket]:
@@ -514,15 +529,26 @@ class UnixPath:
     def _bind(self, mode: int) -> socket.socket:
         sock = _unix_socket()
         with _closing_on_error([sock]):
-            sock.bind(self.path)
+            try:
+                sock.bind(self.path)
+            except OSError as exc:
+                self.check()
+                reason = "another program has bound it; end that, or choose another path"
+                raise PlaceError(exc.errno, reason if exc.errno == errno.EADDRINUSE else exc.strerror) from None
             os.chmod(self.path, mode)
         return sock
 
     def check(self) -> None:
-        """Its directory exists."""
+        """Its directory exists, and nothing but a socket is at the path."""
         directory = os.path.dirname(self.path) or "."
-        if not self.path.startswith("\0") and not os.path.isdir(directory):
-            raise FileNotFoundError(errno.ENOENT, "no such directory", directory)
+        if self.path.startswith("\0"):
+            return
+        if not os.path.isdir(directory):
+            raise PlaceError(errno.ENOENT, f"there is no directory {directory!r}; create it, or choose another path")
+        if os.path.isdir(self.path):
+            raise PlaceError(errno.EADDRINUSE, "this is a directory; choose a path in it")
+        if os.path.exists(self.path) and not stat.S_ISSOCK(os.stat(self.path).st_mode):
+            raise PlaceError(errno.EADDRINUSE, "this file is no socket; choose another path, or remove it")
 
     def places(self) -> list[str]:
         """The path as configured."""
@@ -562,7 +588,7 @@ class Descriptor:
 
     def _error(self, number: int | None, fault: str) -> OSError:
         needed = "a TCP or Unix stream socket that can listen is needed (ListenStream= of systemd)"
-        return OSError(number, f"descriptor {self._fd} is {fault}; {needed}")
+        return PlaceError(number, f"descriptor {self._fd} is {fault}; {needed}")
 
     async def open(self) -> list[socket.socket]:
         """The same duplicate."""
@@ -631,7 +657,7 @@ class Several:
             with _closing_on_error(opened):
                 for text, place in self._places:
                     # The error of an address already names it.
-                    with contextlib.nullcontext() if isinstance(place, Address) else _naming(text):
+                    with contextlib.nullcontext() if isinstance(place, Address) else _naming(f"bind={text!r}"):
                         opened += place.bind_each()
         except OSError:
             self.release()
@@ -707,14 +733,13 @@ def _url(scheme: str, host: str, port: int) -> RunningLine:
 
 @contextlib.contextmanager
 def _naming(place: str, kind: type[OSError] = OSError) -> Iterator[None]:
-    """Have errors of this kind name the place that cannot be bound."""
+    """Have errors of this kind name the setting whose place cannot be bound."""
     try:
         yield
     except kind as exc:
-        text = f"{place}: {exc.strerror or exc}"
         # The numbers of a resolver's errors mean something else.
-        has_number = exc.errno is not None and not isinstance(exc, socket.gaierror)
-        raise OSError(exc.errno, text) if has_number else OSError(text) from None
+        number = None if isinstance(exc, socket.gaierror) else exc.errno
+        raise PlaceError(number, f"Cannot use {place}: {exc.strerror or exc}") from None
 
 
 def _bind_tcp(sock: socket.socket, address: Any) -> None:
@@ -728,6 +753,13 @@ def _bind_tcp(sock: socket.socket, address: Any) -> None:
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         raise AddressError(exc.errno, f"error while attempting to bind on address {address!r}: {reason}") from None
+
+
+class PlaceError(OSError):
+    """A place that cannot be bound; its text goes without the number."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class AddressError(OSError):

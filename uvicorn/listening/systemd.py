@@ -38,8 +38,12 @@ def passed_descriptors(name: str | None = None) -> list[int]:
         OSError: there are none, or none of this name; they were meant for another process.
     """
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
-        missing = "LISTEN_PID" not in os.environ
-        raise OSError(errno.ENOTSOCK, "no sockets were handed over" + ("" if missing else " to this process"))
+        to = " to this process (LISTEN_PID)" if "LISTEN_PID" in os.environ else ""
+        raise OSError(
+            errno.ENOTSOCK,
+            f"no sockets were handed over{to}; start the server by a systemd socket unit (ListenStream=), or choose "
+            "another place",
+        )
     number = os.environ.get("LISTEN_FDS") or "0"
     if not number.isdecimal() or len(number) > len(str(MOST_DESCRIPTORS)):
         raise OSError(errno.EINVAL, f"LISTEN_FDS is a number of sockets, not {number!r}")
