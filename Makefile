@@ -10,7 +10,6 @@ help:  ## list the targets
 
 serve:  ## serve $APP (default: examples.hello:app) on 127.0.0.1:8000; ARGS="--reload" adds options
 	@scripts/install standard
-	@echo "Serving $(APP) on http://127.0.0.1:8000"
 	@exec .venv/bin/python -m uvicorn $(APP) --host 127.0.0.1 --port 8000 $(ARGS)
 
 test:  ## run every test; ARGS="tests/test_cli.py -k version" runs some, ARGS=--cov measures coverage

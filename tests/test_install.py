@@ -94,6 +94,7 @@ if [ -e broken ]; then
 fi
 .venv/bin/python native/fingerprint.py >uvicorn/{MODULE}
 """
+COMPILES = "The native core is compiled: that may take a minute or two."
 NEEDED = "install Rust 1.88 or later (https://rustup.rs) and run this again"
 
 
@@ -171,9 +172,31 @@ def test_once_rust_is_there_the_native_core_is_built(tree: Tree) -> None:
     tree.provide_cargo()
     status, said, _ = tree.install()
     assert (status, tree.times, tree.is_built) == (0, 2, True)
-    assert "The native core is compiled with it" in said
+    assert COMPILES in said
     assert tree.install() == (0, "", "")
     assert tree.times == 2
+
+
+def test_compiling_is_announced_only_where_cargo_has_something_to_compile(tree: Tree) -> None:
+    def says_so() -> bool:
+        status, said, _ = tree.install()
+        assert (status, tree.is_built) == (0, True)
+        return COMPILES in said
+
+    tree.provide_cargo("1.94.0")
+    assert says_so()
+    (tree.clone / ".venv" / "installed-standard").unlink()
+    assert not says_so()
+    with (tree.clone / "pyproject.toml").open("a") as file:
+        file.write("# another requirement\n")
+    assert not says_so()
+    assert tree.times == 3
+    tree.provide_cargo("1.95.0")
+    assert says_so()
+    change(tree)
+    assert says_so()
+    tree.module.unlink()
+    assert says_so()
 
 
 def test_a_build_is_made_again_with_another_cargo_other_sources_or_where_the_module_is_gone(tree: Tree) -> None:
