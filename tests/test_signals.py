@@ -835,6 +835,53 @@ def test_interrupt_of_a_loop_that_turns_interrupts_nothing(cwd: Path, server: Se
     asyncio.run(main())
 
 
+def test_interruption_is_never_taken_for_a_signal_of_the_user(server: Server) -> None:
+    """K8: it is sent while the loop is blocked, and may come when that is over."""
+
+    async def main() -> None:
+        server.handle_exit(signal.SIGINT, None)
+        server.handle_exit(signal.SIGINT, None)
+        backstop, captured = server._backstop, len(server._captured_signals)
+        interruption = backstop._interruption
+        assert interruption is not None
+        backstop.stop()
+        interruption.send()
+        assert not interruption.arrived(), "nothing is sent to a program that goes on"
+        interruption._is_sent = True
+        server.handle_exit(signal.SIGINT, None)
+        assert len(server._captured_signals) == captured
+        server.handle_exit(signal.SIGINT, None)
+        assert len(server._captured_signals) == captured + 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_program_gets_the_signals_that_were_sent_to_it_and_no_more(cwd: Path) -> None:
+    """SIG-05: its own `shutdown` blocks the loop, and so does what it does next."""
+    (cwd / "main.py").write_text(
+        "import asyncio, os, signal, threading, time, uvicorn\n"
+        "calls = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: calls.append(1))\n"
+        "class Mine(uvicorn.Server):\n"
+        "    async def shutdown(self, sockets=None):\n"
+        "        await super().shutdown(sockets)\n"
+        "        for _ in range(2):\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "        time.sleep(0.5)\n"
+        "async def main():\n"
+        "    server = Mine(uvicorn.Config('app:app', port=0, timeout_graceful_shutdown=1))\n"
+        "    asyncio.get_running_loop().call_later(0.1, setattr, server, 'should_exit', True)\n"
+        "    await server.serve()\n"
+        "    time.sleep(2)\n"
+        "asyncio.run(main())\n"
+        "print('calls:', len(calls), flush=True)\n"
+    )
+    with ServerProcess(command=[sys.executable, "main.py"], cwd=cwd) as server:
+        assert server.wait() == 0
+        assert "calls: 2" in server.output
+
+
 @pytest.mark.parametrize("sig", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2])
 def test_other_signals_keep_their_default_action(cwd: Path, sig: signal.Signals) -> None:
     """SIG-12"""

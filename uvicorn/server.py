@@ -697,7 +697,8 @@ class Server:
         Raises:
             ForcedEnd: the event loop has not noticed, because something blocks it, which ends by this.
         """
-        self._backstop.raise_if_due()
+        if self._backstop.takes(sig):
+            return
         self._captured_signals.append(sig)
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True

@@ -342,6 +342,9 @@ def test_what_names_no_place(text: str) -> None:
         ([":80", "::1"], "use host 127.0.0.1 and port 80."),
         ("[::1]:8000", "use host ::1 and port 8000."),
         (["::1", "[::1]"], "write it without brackets: ::1."),
+        ("http://127.0.0.1", "use the name or address alone."),
+        ("a..b", "use 1 to 63 characters between dots."),
+        (["localhost", "a" * 64], "use 1 to 63 characters between dots."),
     ],
 )
 def test_host_with_a_port_or_in_brackets_is_an_error_that_says_what_to_write(host: Any, remedy: str) -> None:
@@ -349,7 +352,7 @@ def test_host_with_a_port_or_in_brackets_is_an_error_that_says_what_to_write(hos
         Config("module:app", host=host)
 
 
-@pytest.mark.parametrize("host", ["::1", "fe80::1%1", "1.2.3.4", "localhost", ["::", "0.0.0.0"], None, ""])
+@pytest.mark.parametrize("host", ["::1", "fe80::1%1", "1.2.3.4", "localhost.", ["::", "0.0.0.0"], None, ""])
 def test_hosts_that_are_taken_as_they_are(host: Any) -> None:
     assert Config("module:app", host=host).host == host
 

@@ -155,11 +155,13 @@ def place_of(text: str) -> Address | UnixPath | Descriptor | Passed:
     if text == "systemd" or (kind == "systemd" and rest):
         return Passed(rest or None)
     try:
-        return Address(*parse_address(text), name=f"bind={text!r}")
+        host, port = parse_address(text)
     except BadPort:
         raise
     except ValueError:
         raise ValueError("it must be HOST:PORT, unix:PATH, fd:NUMBER, systemd or systemd:NAME.") from None
+    check_host(host)
+    return Address(host, port, name=f"bind={text!r}")
 
 
 def check_unix_path(path: str) -> None:
@@ -188,7 +190,7 @@ def close_later(stack: contextlib.ExitStack, config: SocketConfig, bound: Sequen
 
 
 def check_host(host: object) -> None:
-    """Refuse a host with a port or in brackets, or a list with one.
+    """Refuse a host with a port or in brackets, a URL, a name that cannot be one, or a list with one of these.
 
     Raises:
         ValueError: it is one.
@@ -200,6 +202,10 @@ def check_host(host: object) -> None:
         name, port = found[1] or found[3] or "127.0.0.1", found[2] or found[4]
         text = f"the port is a setting of its own; use host {name} and port {port}"
         raise ValueError(f"{text}." if port else f"write it without brackets: {name}.")
+    elif "/" in host:
+        raise ValueError("it is a URL or a path; use the name or address alone.")
+    elif ":" not in host and host and not all(0 < len(label) < 64 for label in host.removesuffix(".").split(".")):
+        raise ValueError("no host has this name; use 1 to 63 characters between dots.")
 
 
 class BadPort(ValueError):

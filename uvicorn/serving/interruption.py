@@ -42,6 +42,7 @@ class Interruption(threading.Thread):
         super().__init__(name="uvicorn-interruption", daemon=True)
         self._loop = loop
         self._is_over = threading.Event()
+        self._sending = threading.Lock()  # nothing is sent once it is over
         self._ask()
 
     def _ask(self) -> None:
@@ -55,8 +56,12 @@ class Interruption(threading.Thread):
         self._loop.call_soon_threadsafe(self._has_turned.set)
 
     def stop(self) -> None:
-        """The server has ended: interrupt nothing any more."""
+        """The server has ended: interrupt nothing any more. Called in the main thread, while it handles SIGINT."""
         self._is_over.set()
+        with self._sending:
+            is_sent = self._is_sent
+        if is_sent:
+            time.sleep(0)  # a call of the system: the signal arrives before there are other handlers
 
     @classmethod
     def of_running_loop(cls) -> Interruption | None:
@@ -70,21 +75,29 @@ class Interruption(threading.Thread):
 
     @property
     def is_due(self) -> bool:
-        """Whether the signal that is being handled is this one's, and still wanted."""
-        return self._is_sent and not self._has_turned.is_set() and not self._is_over.is_set()
+        """Whether it is still wanted."""
+        return not self._has_turned.is_set() and not self._is_over.is_set()
+
+    def arrived(self) -> bool:
+        """Return whether the signal that is being handled is this one's."""
+        is_sent, self._is_sent = self._is_sent, False
+        return is_sent
 
     def is_needed(self, seconds: float = BLOCKED) -> bool:
         """Wait a moment, and return whether the loop has not turned."""
         return not self._has_turned.wait(seconds)
 
     def send(self) -> None:
-        """Interrupt the main thread."""
-        self._is_sent = True
-        if sys.platform == "win32":
-            _thread.interrupt_main()
-        else:
-            # A call of the system that it sleeps in returns for this.
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        """Interrupt the main thread, unless that is no longer wanted."""
+        with self._sending:
+            if not self.is_due:
+                return
+            self._is_sent = True
+            if sys.platform == "win32":
+                _thread.interrupt_main()
+            else:
+                # A call of the system that it sleeps in returns for this.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def run(self) -> None:
         """Watch the turns: a forced shutdown may block the loop again, in its next turn."""
@@ -160,7 +173,10 @@ class Guard(threading.Thread):
         """Interrupt one handler behind the other, all of them in the time of one."""
         until = time.monotonic() + LAST_WAIT
         while True:
-            self._interrupt(interruption)
+            with self._timing:
+                if self._is_over.is_set():
+                    return
+                self._interrupt(interruption)
             interruption.send()
             while True:
                 if self._wait(AGAIN):
@@ -192,6 +208,7 @@ class Backstop:
         self._guard: Guard | None = None
         self._interruption: Interruption | None = None
         self._is_timed = False
+        self._is_over = False
 
     def time(self, *signals: int) -> None:
         """Have the process killed at the deadline after the first of `signals`, even if Python code no longer runs.
@@ -218,17 +235,22 @@ class Backstop:
         """Interrupt the event loop, unless it turns within a moment; several calls are one."""
         self._interruption = self._interruption or Interruption.of_running_loop()
 
-    def raise_if_due(self) -> None:
-        """Interrupt the running code, if the signal being handled was sent for that.
+    def takes(self, number: int) -> bool:
+        """Return whether the signal being handled was sent from here, and came too late to interrupt anything.
 
         Raises:
-            ForcedEnd: it was.
+            ForcedEnd: it was sent from here, and interrupts the running code.
         """
-        if self._interruption is not None and self._interruption.is_due:
+        interruption = self._interruption
+        if number != signal.SIGINT or interruption is None or not interruption.arrived():
+            return False
+        if interruption.is_due and not self._is_over:
             raise ForcedEnd
+        return True
 
     def stop(self) -> None:
         """Stop watching: the server has ended."""
+        self._is_over = True
         if self._guard is not None:
             self._guard.stop()
         if self._interruption is not None:
