@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -191,6 +192,50 @@ async def test_client_that_never_ends_tls_is_let_go(
         client = await asyncio.get_running_loop().run_in_executor(None, ask)
         await service.idle()
         client.close()
+
+
+def answer_to_large_upload(address: tuple[str, int], context: ssl.SSLContext) -> bytes:
+    """What a client gets that sends its whole body, 1.6 MB, before it reads; the first pieces come at once."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    answer = bytearray()
+    with socket.create_connection(address, timeout=PATIENCE) as client:
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                client.sendall(outgoing.read())
+                incoming.write(client.recv(65536))
+        tls.write(request("POST", "/", "content-length: 1600000"))
+        for piece in range(100):
+            tls.write(b"x" * 16_000)
+            if piece > 7:
+                client.sendall(outgoing.read())
+        with contextlib.suppress(ssl.SSLZeroReturnError):
+            while b"\r\n\r\n" not in answer or len(answer.partition(b"\r\n\r\n")[2]) < 200_000:
+                try:
+                    answer += tls.read(65536)
+                except ssl.SSLWantReadError:
+                    incoming.write(client.recv(65536))
+    return bytes(answer)
+
+
+async def test_encrypted_client_that_reads_after_its_upload_gets_the_whole_answer(
+    http_protocol_cls: Any, tls_server_context: ssl.SSLContext, tls_ca_ssl_context: ssl.SSLContext
+) -> None:
+    """The application answers without reading; closing with unread input would reset the connection."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        fields = [(b"content-length", b"200000"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        await send({"type": "http.response.body", "body": b"y" * 200_000})
+
+    async with serve(http_protocol_cls, app, tls=tls_server_context) as service:
+        ask = partial(answer_to_large_upload, service.address[:2], tls_ca_ssl_context)
+        answer = await asyncio.get_running_loop().run_in_executor(None, ask)
+        assert answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"y" * 200_000)
+        await service.idle()
 
 
 # A transport that raises

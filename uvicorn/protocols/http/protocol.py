@@ -310,6 +310,8 @@ class HTTPProtocol(Attributes):
                 self._client_deadline.await_request()
             elif self._deadline.waits is NOTHING:
                 self._deadline.set(_IDLE, self.settings.timeout_idle)
+        elif reader.state is LINGER:
+            self._closing.linger_on()
 
     def _go_on(self) -> None:
         """Process pending input, without an overridden `data_received`, because no data was received."""
@@ -610,7 +612,7 @@ class HTTPProtocol(Attributes):
         """The client was waited for long enough."""
         settings, reader = self.settings, self._reader
         if waits is Waits.LINGER:
-            self._carrier.abort()
+            self._closing.has_lingered()
         elif waits is Waits.DISCARD:
             self._closing.close(linger=True)  # answered already: nothing is refused
         elif waits is Waits.BODY:

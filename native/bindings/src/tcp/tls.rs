@@ -110,6 +110,8 @@ struct Incoming {
     ended: Cell<bool>,
     /// OpenSSL may have some that it has not given.
     holds: Cell<bool>,
+    /// Data that it has given, to be read first.
+    early: RefCell<Option<Py<PyBytes>>>,
 }
 
 /// Records on their way out.
@@ -137,7 +139,12 @@ impl Tls {
             object: object.unbind(),
             engine: engine.unbind(),
             phase: Cell::new(Phase::Opening),
-            incoming: Incoming { memory: incoming.unbind(), ended: Cell::new(false), holds: Cell::new(true) },
+            incoming: Incoming {
+                memory: incoming.unbind(),
+                ended: Cell::new(false),
+                holds: Cell::new(true),
+                early: RefCell::default(),
+            },
             outgoing: Outgoing {
                 memory: outgoing.unbind(),
                 has_spoken: Cell::new(false),
@@ -215,6 +222,13 @@ impl Tls {
         }
         let mut length = 0;
         let mut drained = false;
+        if let Some(early) = self.incoming.early.take() {
+            let early = early.as_bytes(py);
+            if let Some(place) = buffer.get_mut(..early.len()) {
+                place.copy_from_slice(early);
+                length = early.len();
+            }
+        }
         loop {
             // First the data that OpenSSL has.
             while self.has_input(py)? {
@@ -354,10 +368,32 @@ impl Tls {
             self.phase.set(Phase::Finished);
             self.outgoing.has_spoken.set(true);
             // It would wait for the peer's, or has failed before: either way the alert is sent, if that is possible.
-            let ended = self.object.bind(py).call_method0(intern!(py, "unwrap"));
+            let ended = self.without_input(py, || self.object.bind(py).call_method0(intern!(py, "unwrap")));
             drop(ended);
         }
         self.flush(py, descriptor)
+    }
+
+    /// Call OpenSSL as if nothing had come: behind its own `close_notify` it takes data for an error, and gives none then.
+    fn without_input<'py>(
+        &self,
+        py: Python<'py>,
+        act: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine.bind(py);
+        let ready = engine.call_method0(intern!(py, "pending"))?;
+        if ready.is_truthy()? {
+            let data = engine.call_method1(intern!(py, "read"), (ready,))?;
+            self.incoming.early.replace(Some(data.cast_into::<PyBytes>()?.unbind()));
+        }
+        let memory = self.incoming.memory.bind(py);
+        let records = memory.call_method0(intern!(py, "read"))?;
+        let outcome = act();
+        if records.is_truthy()? {
+            memory.call_method1(intern!(py, "write"), (records,))?;
+            self.incoming.holds.set(true);
+        }
+        outcome
     }
 
     /// Write OpenSSL's output to the kernel. Returns whether it has taken everything.

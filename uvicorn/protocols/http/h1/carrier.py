@@ -141,13 +141,13 @@ class Carrier:
         """Close at once, whatever is still to be written."""
         self.attempt(self.transport.abort)
 
-    def can_half_close(self) -> bool:
-        """Whether the sending side can be closed while reading continues."""
+    def can_linger(self) -> bool:
+        """Whether reading can continue after the last output."""
         transport = self.transport
-        if self.is_tls or not self.settings.real_loop:
+        if not self.settings.real_loop:
             return False
         try:
-            return not transport.is_closing() and transport.can_write_eof()
+            return not transport.is_closing() and (self.is_tls or transport.can_write_eof())
         except Exception as exc:
             self.fail(exc)
             return False

@@ -2,7 +2,7 @@
 
 ::
 
-    open ──close(linger)──▶ LINGER: half-closed, what still comes is thrown away ──▶ CLOSED
+    open ──close(linger)──▶ LINGER: half-closed but for TLS, input is thrown away ──▶ CLOSED
       └────────close───────────────────────────────────────────────────────────────────▲
 
 The states are those of `Reading`: a connection that lingers or is closed reads no requests.
@@ -48,12 +48,16 @@ class Closing:
         if cycle is not None:
             cycle.disconnect()
             self._flow.resume_writing()  # waiting senders have nothing to wait for
-        if linger and self._input.end is not HERE and state is not CLOSED and self._carrier.can_half_close():
+        if linger and self._input.end is not HERE and state is not CLOSED and self._carrier.can_linger():
             # Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self._reader.state = LINGER
             # Before using the transport: the peer may have disconnected without notice.
-            self._deadline.set(Waits.LINGER, limits.LINGER_SECONDS)
-            self._carrier.attempt(self._carrier.transport.write_eof)
+            if self._carrier.is_tls:
+                # It has no end of its output that leaves the input open, so it is closed as soon as nothing more comes.
+                self._deadline.set(Waits.LINGER, limits.LAST_CALL_SECONDS)
+            else:
+                self._deadline.set(Waits.LINGER, limits.LINGER_SECONDS)
+                self._carrier.attempt(self._carrier.transport.write_eof)
             self._input.resume()
         else:
             self._reader.state = CLOSED
@@ -61,6 +65,19 @@ class Closing:
             if self._carrier.is_tls:
                 self._input.resume()  # TLS ends with an answer of the client's
             self._carrier.close()
+
+    def linger_on(self) -> None:
+        """Input came that is thrown away."""
+        if self._carrier.is_tls:
+            left = limits.LINGER_SECONDS - self._deadline.waited()
+            self._deadline.put_off(limits.LAST_CALL_SECONDS, min(limits.LAST_CALL_SECONDS, left))
+
+    def has_lingered(self) -> None:
+        """The client has had its time to read the last output."""
+        if self._carrier.is_tls:
+            self.close()
+        else:
+            self._carrier.abort()
 
     def abort_response(self) -> None:
         """End a response that cannot be completed, so that the client notices."""
