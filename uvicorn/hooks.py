@@ -29,7 +29,7 @@ ValueT = TypeVar("ValueT", bound=Callable[..., Any])
 _ORIGINALS: dict[type, dict[str, Any]] = {}
 _BESIDE: dict[str, list[object]] = {}  # several, if a module has been imported again
 
-_LIBRARIES = ("websockets", "wsproto")
+_LIBRARIES = ("urllib", "websockets", "wsproto")
 
 LOGGING_FUNCTIONS = ("get_client_addr", "get_path_with_query_string")
 """Those that make the access line of upstream."""

@@ -813,6 +813,12 @@ LIBRARY = [
     ("WebSocketServerProtocol.process_origin", "websockets.legacy.server", (f"{LEGACY_MODULE}:WebSocketProtocol",)),
     ("wsproto.WSConnection", "wsproto", ("wsproto",)),
     ("wsproto_impl.PerMessageDeflate", "uvicorn.protocols.websockets.wsproto_impl", ("wsproto",)),
+    ("wsproto_impl.WebsocketBuffer", "uvicorn.protocols.websockets.wsproto_impl", ("wsproto",)),
+    ("wsproto_impl.FrameTooLargeError", "uvicorn.protocols.websockets.wsproto_impl", ("wsproto",)),
+    ("wsproto_impl.unquote", "uvicorn.protocols.websockets.wsproto_impl", ("wsproto",)),
+    ("websockets_sansio_impl.unquote", SANSIO, ("auto", "websockets-sansio")),
+    ("websockets_impl.Server", LEGACY_MODULE, (f"{LEGACY_MODULE}:WebSocketProtocol",)),
+    ("websockets_impl.unquote", LEGACY_MODULE, (f"{LEGACY_MODULE}:WebSocketProtocol",)),
 ]
 
 
@@ -835,6 +841,14 @@ def test_class_of_the_library_that_nothing_uses_ends_the_start(
         log.clear()
         assert chosen_websocket(ws=kind, allow_skipped_overrides=True).__module__.startswith("uvicorn.protocols.")
         assert log.messages[-1].endswith(f"never calls: {name} (allow_skipped_overrides).")
+
+
+def test_function_of_upstreams_that_nothing_uses_ends_the_start(python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module(python.__module__)
+    monkeypatch.setattr(module, "unquote", nothing)
+    name = f"{module.__name__.rpartition('.')[2]}.unquote"
+    with pytest.raises(SkippedOverride, match=rf"never called by the server: {name}\. "):
+        Config(respond(), log_config=None, http=python).load()
 
 
 async def test_flow_control_that_is_not_derived_ends_the_start(python: Any, monkeypatch: pytest.MonkeyPatch) -> None:

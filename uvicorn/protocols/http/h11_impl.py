@@ -156,6 +156,8 @@ class H11Protocol(HTTPProtocol):
 
     __slots__ = ("_conn", "_coding", "__dict__")
 
+    never_used = ("uvicorn.protocols.http.h11_impl.unquote",)
+
     def __init__(
         self,
         config: ProtocolConfig,

@@ -201,6 +201,8 @@ class HttpToolsProtocol(HTTPProtocol):
 
     __slots__ = ("url", "expect_100_continue", "_parser", "_reads_rest", "__dict__")
 
+    never_used = ("uvicorn.protocols.http.httptools_impl.unquote",)
+
     def __init__(
         self,
         config: ProtocolConfig,

@@ -26,6 +26,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     never_called = (*LEGACY, *LEGACY_LIBRARY, *FRAME_METHODS)
     never_used = (
         "uvicorn.protocols.websockets.websockets_impl.ServerPerMessageDeflateFactory",
+        "uvicorn.protocols.websockets.websockets_impl.Server",
+        "uvicorn.protocols.websockets.websockets_impl.unquote",
         "websockets.legacy.server.WebSocketServerProtocol",
         "websockets.legacy.protocol.WebSocketCommonProtocol",
     )

@@ -78,6 +78,7 @@ class WebSocketsSansIOProtocol(WebSocketSession):
     never_used: tuple[str, ...] = (
         "uvicorn.protocols.websockets.websockets_sansio_impl.ServerProtocol",
         "uvicorn.protocols.websockets.websockets_sansio_impl.ServerPerMessageDeflateFactory",
+        "uvicorn.protocols.websockets.websockets_sansio_impl.unquote",
         "websockets.server.ServerProtocol",
     )
 

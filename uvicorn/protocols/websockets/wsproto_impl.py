@@ -118,7 +118,13 @@ class WSProtocol(WebSocketSession):
 
     conn: Connection
 
-    never_used = ("wsproto.WSConnection", "uvicorn.protocols.websockets.wsproto_impl.PerMessageDeflate")
+    never_used = (
+        "wsproto.WSConnection",
+        "uvicorn.protocols.websockets.wsproto_impl.PerMessageDeflate",
+        "uvicorn.protocols.websockets.wsproto_impl.WebsocketBuffer",
+        "uvicorn.protocols.websockets.wsproto_impl.FrameTooLargeError",
+        "uvicorn.protocols.websockets.wsproto_impl.unquote",
+    )
 
     frame_methods = ("handle_close", "handle_events", "handle_message", "handle_ping", "handle_pong")
 
