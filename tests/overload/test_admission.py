@@ -285,37 +285,50 @@ def test_books_agree_whatever_happens(seed: int) -> None:
 # A client that has less than its share
 
 
-def test_client_below_its_share_is_served_beyond_the_limit_as_far_as_the_reserve() -> None:
-    clients = Clients(8, 8)
-    clients.all_of("a" * 500)
-    assert [ticket.state for ticket in clients.all_of("bbb")] == [ADMITTED, ADMITTED, WAITING]
-    assert clients.admission.active == 8 + FixedLimit(8).reserve
-
-
-def test_half_of_the_reserve_is_for_clients_that_ask_seldom() -> None:
-    clients = Clients(8, 8)
-    clients.all_of("aaaaaaaaaaaabbb")
-    assert clients.admission.active == 9
-    clients.all_of("a" * 60)
-    assert clients.ask("c").state is ADMITTED
-    assert clients.admission.active == 8 + FixedLimit(8).reserve
-
-
-def test_last_quarter_of_the_reserve_is_for_brief_requests() -> None:
+def test_client_below_its_share_is_served_beyond_the_limit_the_less_the_more_it_has() -> None:
     clients = Clients(20, 100)
-    for client, took in (("b", 0.01), ("c", 1.0)):
+    clients.all_of("a" * 500)
+    clients.all_of("b" * 50)
+    assert clients.admission.active == 20 + FixedLimit(20).reserve - 1
+
+
+@pytest.mark.parametrize("limit", [4, 8, 10, 20])
+def test_last_place_of_the_reserve_is_for_brief_requests_of_modest_clients(limit: int) -> None:
+    clients = Clients(limit, 100)
+    for client, took in (("brief", 0.01), ("long", 2 * PATIENCE)):
         clients.admission.release(clients.ask(client), took)
-    clients.all_of("a" * 500, 1.0)
-    clients.all_of("a" * 100 + "c" * 4, 2.0)
-    assert clients.admission.active == 24
-    assert [clients.ask(client, 2.0).state for client in "cdb"] == [WAITING, WAITING, ADMITTED]
+    clients.all_of(["a"] * 500, 60.0)
+    for client in ["b", *range(100), "long"]:
+        clients.ask(client, 60.0)
+    assert clients.admission.active == limit + FixedLimit(limit).reserve - 1
+    assert clients.ask("brief", 60.0).state is ADMITTED
+    assert clients.ask("brief", 60.0).state is not ADMITTED
+
+
+def test_client_that_has_passed_as_brief_leaves_a_place() -> None:
+    clients = Clients(20, 100)
+    for client in ["quiet", *["b"] * 20]:
+        clients.admission.release(clients.ask(client), 0.01)
+    clients.all_of("a" * 500, 10.0)
+    clients.all_of("b" * 50, 10.0)
+    assert clients.ask("quiet", 10.0).state is ADMITTED
+
+
+def test_modest_client_is_found_behind_others_that_have_as_little() -> None:
+    clients = Clients(4, 100)
+    clients.admission.release(clients.ask("quiet"), 0.01)
+    running = clients.all_of("aaaab", 10.0)
+    clients.all_of("cd", 10.0)
+    assert clients.ask("quiet", 10.0).state is ADMITTED
+    quiet = clients.ask("quiet", 10.0)
+    clients.admission.release(running[0], 10.1)
+    assert quiet.state is WAITING and clients.next() is None
 
 
 def test_only_brief_requests_exceed_the_limit_of_a_probe() -> None:
     clients = Clients(20, 100)
     clients.admission.release(clients.ask("b"), 0.01)
-    clients.all_of("a" * 500, 1.0)
-    clients.all_of("a" * 100, 2.0)
+    clients.all_of("a" * 500, 2.0)
     limit = clients.admission.limit
     assert isinstance(limit, FixedLimit)
     limit.now = 10
@@ -331,10 +344,9 @@ def test_small_numbers_are_kept_exactly(limit: int, most: int) -> None:
 
 def test_what_was_served_beyond_the_limit_is_not_given_out_again_before_the_limit_is_kept() -> None:
     clients = Clients(8, 8)
-    first, second, *_ = clients.all_of("a" * 500 + "bb")
-    for ticket in (first, second):
-        clients.admission.release(ticket, 0.0)
-        assert clients.next() is None
+    first, *_ = clients.all_of("a" * 500 + "b")
+    clients.admission.release(first, 0.0)
+    assert clients.next() is None
     assert clients.admission.active == 8
     clients.ask("b")
     assert clients.admission.active == 9, "the reserve is free again"
@@ -374,26 +386,34 @@ def test_client_below_its_share_waits_as_long_as_anybody_may() -> None:
     assert kept.state is REFUSED
 
 
-def test_who_asks_for_less_time_than_is_usual_is_known() -> None:
+def test_places_that_clients_ask_for_are_known() -> None:
     demand = ClientDemand()
     for turn in range(50):
-        for client in ("slow", "quick", "other"):
-            demand.note(client, turn / 10)
-            demand.learn(client, 0.01 if client == "quick" else 1.0, turn / 10)
-    assert [demand.is_modest(client, 9.0) for client in ("slow", "quick", "other")] == [False, True, False]
+        demand.learn("slow", 1.0, float(turn))
+        demand.learn("quick", 0.01, float(turn))
+        for _ in range(4):
+            demand.learn("often", 0.5, float(turn))
+        demand.miss("refused", float(turn))
+    assert [round(demand.places(client, 49.0), 2) for client in ("slow", "quick", "often")] == [1.04, 0.01, 2.07]
+    assert [round(demand.took(client), 2) for client in ("slow", "quick", "often", "?")] == [1, 0.01, 0.5, math.inf]
+    assert demand.places("refused", 49.0) == pytest.approx(0.5, rel=0.2)
+    assert demand.places("often", 69.0) == pytest.approx(0.5, rel=0.05)
+    assert demand.places("unknown", 49.0) == 0.0
+    assert demand.places("unknown", 49.0, ages=0.5) == pytest.approx(0.5, rel=0.05), "it has run all the time"
 
 
-def test_who_asks_much_less_often_than_is_usual_is_known() -> None:
+def test_a_newcomer_is_known_by_what_it_has_asked_for_since_it_came() -> None:
     demand = ClientDemand()
-    for turn in range(50):
-        for client in range(100):
-            demand.note(client, turn / 10)
-    demand.note("quiet", 5.0)
-    assert demand.is_modest("quiet", 9.0) and demand.is_modest("unknown", 9.0)
-    assert not any(demand.is_modest(client, 9.0) for client in range(100))
-    for number in range(KNOWN):
-        demand.note(f"new {number}", 5.0)
-    assert len(demand._known) == KNOWN
+    for turn in range(20):
+        demand.learn("new", 0.2, 100 + turn / 10)
+    assert demand.places("new", 102.0) == pytest.approx(2.0, rel=0.15)
+
+
+def test_clients_that_are_known_are_bounded() -> None:
+    demand = ClientDemand()
+    for client in range(KNOWN + 1):
+        demand.learn(client, 0.1, 0.0)
+    assert demand.took(0) == math.inf and demand.took(1) == 0.1
 
 
 # Requests that wait for their clients

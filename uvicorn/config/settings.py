@@ -871,7 +871,7 @@ class Settings:
         help="Run at most N requests at a time in one process. More wait in a short queue; beyond that the server "
         "answers 503. `auto` finds the number from how long requests take. Idle connections do not count, nor "
         "requests that wait for their clients; of a WebSocket the handshake counts. A client below its share is "
-        "served beyond N, up to a quarter of it.",
+        "served beyond N, by up to a quarter of it, or by 2.",
     )
     limit_queue: int = setting(
         default=100,

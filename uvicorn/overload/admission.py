@@ -24,8 +24,8 @@ those beyond it wait in a short queue. The queue uses known algorithms:
   Algorithm", SIGCOMM 1989; McKenney, "Stochastic Fairness Queueing", INFOCOM 1990). A client that is alone has
   everything.
 - One client may hold all places, for longer than requests may wait. So a client below its share, while another is
-  above, is served beyond the limit, by up to a quarter of it; places that the other gives back are then not reused
-  until the limit is kept. It waits for the whole time that is allowed.
+  above, is served beyond the limit, by up to a quarter of it, or by two; places that the other gives back are then
+  not reused until the limit is kept. It waits for the whole time that is allowed.
 
 A request has its place while the server works on it. One that waits for its client (for the body, or for the client to
 read) is parked: its place is free for others. When the client was heard the request wants its place again, and is
@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Iterator
 from enum import IntEnum
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
@@ -61,17 +62,21 @@ LONGEST_RETURN = 1.0
 requests beyond the limit."""
 
 HALF_LIFE = 10.0
-"""Seconds after which it counts half as much that a client has asked."""
+"""Seconds after which it counts half as much for how long a client has asked."""
 KNOWN = 4096
 """Clients of which that is known."""
-USUAL = 4.0
-"""Seconds over which the usual demand is averaged, those of all clients together."""
-MANY = 64
-"""Requests over which the time of all clients is averaged, and the usual demand where they come at once,"""
 FEW = 8
-"""and that of one client."""
+"""Requests over which the time of a client's is averaged, and"""
+MANY = 64
+"""that of all."""
+NEW = 1.0
+"""Seconds for which a client was here at least, for how much it asks."""
+COMPARED = 32
+"""Clients with which one is compared."""
 MODEST = 4
-"""A client with a demand smaller than usual by this factor is served beyond the limit, however many wait."""
+"""A client is modest that asks for less than they do on average, by this factor."""
+LEAST_RESERVE = 2
+"""Places beyond the limit: one that many may have, and the last one."""
 
 START = 20
 """The adaptive limit to begin with."""
@@ -170,7 +175,7 @@ class FixedLimit:
     def __init__(self, limit: int) -> None:
         self.now = limit
         self.most = limit
-        self.reserve = limit // 4
+        self.reserve = max(LEAST_RESERVE, limit // 4) if limit >= 4 else 0
 
     def observe(self, begun: float, now: float, is_short: bool) -> None:
         """It does not matter."""
@@ -187,9 +192,11 @@ class AdaptiveLimit:
     something is added, which is what keeps it looking for more. That is TCP Vegas (Brakmo and Peterson, IEEE JSAC
     13(8), 1995) with requests in place of packets. Differences, and why:
 
-    - The lower quartile of a window's times counts. Requests that are slow themselves, or because of their clients, are
-      slow with and without load; fast ones show first that they had to wait. A few requests of another kind,
-      or a client that is slow on purpose, change nothing.
+    - The lower quartile and the median of a window's times count, and the limit decreases only where both are longer
+      than without load. Requests that are slow themselves, or because of their clients, are slow with and without load;
+      fast ones show first that they had to wait. A few requests of another kind, or a client that is slow on purpose,
+      change nothing. In a look at a quarter of the limit, short requests that come anyhow are at most four times as
+      many for each long one: too few to move both.
     - What requests take without load is not an average of the past, which under a load that stays becomes what they
       take under load. It is measured: for some moments, rarely, fewer are served at a time (as BBR does to find the
       round-trip time: Cardwell et al., ACM Queue 14(5), 2016), and also when the limit has halved, because then it may
@@ -218,10 +225,11 @@ class AdaptiveLimit:
 
     def __init__(self, now: float) -> None:
         self.now = self.most = START
-        self.reserve = START // 4
+        self.reserve = max(LEAST_RESERVE, START // 4)
         self._limit = float(START)
-        self._base = 0.0  # seconds that requests take without load; 0 while unknown
-        self._took = 0.0  # the same in the last window
+        # Lower quartile and median of the seconds that requests take: without load, if known, and in the last window.
+        self._base: list[float] = []
+        self._took = [0.0]
         self._times: list[float] = []
         self._count = 0
         self._was_short = False
@@ -235,7 +243,7 @@ class AdaptiveLimit:
 
     def lack(self, now: float) -> None:
         """One has come that cannot be served `now`."""
-        if now - self._ended > max(SILENCE, SILENCE * self._took):
+        if now - self._ended > max(SILENCE, SILENCE * self._took[0]):
             self._ended = now
             self._grow()
             self._set()
@@ -251,10 +259,10 @@ class AdaptiveLimit:
             self._times[self._count % KEPT] = now - begun
         self._count += 1
         self._was_short = self._was_short or is_short
-        if now >= self._decided + max(WINDOW, self._took) and self._count >= self._needed(now):
+        if now >= self._decided + max(WINDOW, self._took[0]) and self._count >= self._needed(now):
             self._times.sort()
-            self._took = max(self._times[len(self._times) // 4], 1e-6)
-            self._decide(now, self._took)
+            self._took = [max(self._times[len(self._times) // part], 1e-6) for part in (4, 2)]
+            self._decide(now)
             self._times, self._count, self._was_short = [], 0, False
             self._decided = now
             self._set()
@@ -263,7 +271,8 @@ class AdaptiveLimit:
         """Number of requests needed to decide. The result of a probe is kept for long."""
         return PROBE_SAMPLES if self._probing and now < self._probing + PROBE_LENGTH else SAMPLES
 
-    def _decide(self, now: float, took: float) -> None:
+    def _decide(self, now: float) -> None:
+        base, took = self._base or self._took, self._took
         if self._probing:
             self._base = took
             self._interval = min(2 * self._interval, PROBES[1])
@@ -272,12 +281,12 @@ class AdaptiveLimit:
             self._at_probe = self._limit
         elif not self._was_short:
             # No request has waited: follow the measured duration.
-            self._base += SMOOTHING * (took - self._base) if self._base else took
+            self._base = [old + SMOOTHING * (new - old) for old, new in zip(base, took, strict=True)]
             self._interval = PROBES[0]
             self._probe_at = now + self._interval
         else:
-            self._base += DOWN * min(0.0, took - self._base) if self._base else took
-            gradient = TOLERANCE * self._base / took
+            self._base = [old + DOWN * min(0.0, new - old) for old, new in zip(base, took, strict=True)]
+            gradient = TOLERANCE * max(old / new for old, new in zip(self._base, took, strict=True))
             is_first = self._is_slow_start and gradient < 1
             if is_first:
                 self._is_slow_start = False
@@ -292,7 +301,7 @@ class AdaptiveLimit:
     def _set(self) -> None:
         self._limit = min(float(MOST), max(float(LEAST), self._limit))
         self.most = int(self._limit)
-        self.reserve = max(1, self.most // 4)
+        self.reserve = max(LEAST_RESERVE, self.most // 4)
         self.now = max(1, self.most // PROBE_SHARE) if self._probing else self.most
 
 
@@ -305,17 +314,19 @@ class _Client(Generic[TicketT]):
     Attributes:
         name: the client.
         running: how many of its requests are active.
+        begun: the sum of the times at which these began.
         waiting: those that wait to be admitted, in the order in which they came.
         returning: those that wait for a place again, in the order in which they asked for it.
         parked: those that wait for the client, in the order in which they began to.
         is_rival: it has a place, or asks for one.
     """
 
-    __slots__ = ("name", "running", "waiting", "returning", "parked", "is_rival")
+    __slots__ = ("name", "running", "begun", "waiting", "returning", "parked", "is_rival")
 
     def __init__(self, name: object) -> None:
         self.name = name
         self.running = 0
+        self.begun = 0.0
         # Not dicts: to find the first key of one from which many were taken is to pass all their places.
         self.waiting: OrderedDict[TicketT, None] = OrderedDict()
         self.returning: OrderedDict[TicketT, None] = OrderedDict()
@@ -362,13 +373,9 @@ class _Ranking(Generic[TicketT]):
         """The highest number that one has, 0 if there is none."""
         return max(self._ranks) if self._ranks else 0
 
-    def first(self, number: int) -> _Client[TicketT]:
-        """The first of those that have this number."""
-        return next(iter(self._ranks[number]))
-
-    def last(self, number: int) -> _Client[TicketT]:
-        """The last of them."""
-        return next(reversed(self._ranks[number]))
+    def all(self, number: int, backwards: bool = False) -> Iterator[_Client[TicketT]]:
+        """Those that have this number, from the first or `backwards`."""
+        return reversed(self._ranks[number]) if backwards else iter(self._ranks[number])
 
     def count(self, most: int) -> int:
         """Count those with at most `most`."""
@@ -379,64 +386,61 @@ class _Ranking(Generic[TicketT]):
         return count
 
 
-class ClientDemand:
-    """How much clients have asked for lately, each time when there was no place: seconds, which halve again and again.
+def _left(seconds: float) -> float:
+    """Return the part of a client's demand that still counts after `seconds`."""
+    return math.pow(0.5, seconds / HALF_LIFE)
 
-    A request asks for as long as others of its client have taken, those included that were served without a wait.
+
+class ClientDemand:
+    """How many places clients have asked for lately, on average, and how long their requests take.
+
+    A request that has run counts with the time it took, one that was not served with the time that others take.
     """
 
-    __slots__ = ("_known", "_usual", "_took", "_length")
+    __slots__ = ("_known", "_took")
 
     def __init__(self) -> None:
-        self._known: OrderedDict[object, tuple[float, float, float]] = (
-            OrderedDict()
-        )  # how much, when; how long one takes
-        self._usual = 0.0  # average demand of the clients, weighted by the time for which they have asked
-        self._length = 0.0  # average length of their requests, weighted by the same
-        self._took = 0.0  # how long one takes
+        # Seconds, when they were so many, since when the client is known; how long a request takes, 0 if none ended.
+        self._known: OrderedDict[object, tuple[float, float, float, float]] = OrderedDict()
+        self._took = 0.0  # of all clients
 
-    def note(self, client: object, now: float, at_least: float = 0.0) -> None:
-        """`client` asks. Before one of its requests has ended it asks for at least `at_least` seconds."""
-        asked, since, took = self._known.pop(client, (0.0, now, 0.0))
-        seconds = took or max(at_least, self._guess())
-        asked = asked * 0.5 ** ((now - since) / HALF_LIFE) + seconds
-        self._keep(client, (asked, now, took))
-        # Neither one that asks often counts more than others, nor one that was away; many requests at once count, too.
-        weight = min(1.0, max(1 / MANY, min(now - since, seconds) / USUAL))
-        self._usual += (asked - self._usual) * weight
-        self._length += ((took or at_least) - self._length) * weight
+    def miss(self, client: object, now: float) -> None:
+        """A request of `client` is not served."""
+        asked, at, since, took = self._known.pop(client, (0.0, now, now, 0.0))
+        self._keep(client, (asked * _left(now - at) + (took or self._took or 1.0), now, since, took))
 
-    def learn(self, client: object, took: float, now: float) -> None:
-        """A request of `client` has taken so long. So a client that was here before is known when places run out."""
-        guess = self._guess()
-        self._took += (took - self._took) / MANY if self._took else took
-        asked, since, before = self._known.pop(client, (0.0, now, took))
-        if before:
-            took = before + (took - before) / FEW
+    def learn(self, client: object, ran: float, now: float) -> None:
+        """A request of `client` has ended that had its place for `ran` seconds."""
+        asked, at, since, took = self._known.pop(client, (0.0, now, now - ran, 0.0))
+        if took:
+            took += (ran - took) / FEW
         else:
-            asked *= took / guess  # it was counted as the usual one
-        self._keep(client, (asked, since, took))
+            asked *= ran / (self._took or 1.0)  # those that were not served would have taken as long
+            took = ran
+        self._took += (ran - self._took) / MANY if self._took else ran
+        self._keep(client, (asked * _left(now - at) + ran, now, since, took))
 
-    def _keep(self, client: object, known: tuple[float, float, float]) -> None:
+    def _keep(self, client: object, known: tuple[float, float, float, float]) -> None:
         """Know one more, and forget the one that was known longest if they are too many."""
         self._known[client] = known
         if len(self._known) > KNOWN:
             self._known.popitem(last=False)
 
-    def _guess(self) -> float:
-        """Estimate the seconds of a request whose client is not known: those of the last window."""
-        return self._took or 1.0
+    def places(self, client: object, now: float, ages: float = 0.0) -> float:
+        """Return how many places `client` has asked for on average, `ages` seconds for requests that run."""
+        asked, at, since, _ = self._known.get(client, (0.0, now, now, 0.0))
+        seen = 1 - _left(max(now - since, NEW))  # the part of the average that it was here for
+        return (asked * _left(now - at) + ages) * math.log(2) / HALF_LIFE / seen
 
-    def is_modest(self, client: object, share: float) -> bool:
-        """Whether `client` asks for much less than usual, and for less than a `share` of places would give it."""
-        known = self._known.get(client)
-        asked = known[0] if known is not None else 0.0
-        return asked * MODEST < self._usual and asked < share * HALF_LIFE
+    @property
+    def usual(self) -> float:
+        """How many seconds a request takes, on average."""
+        return self._took
 
-    def is_brief(self, client: object) -> bool:
-        """Whether requests of `client` are over much sooner than usual."""
+    def took(self, client: object) -> float:
+        """Return how many seconds a request of `client` takes; infinity, if it is not known."""
         known = self._known.get(client)
-        return known is not None and 0.0 < known[2] * MODEST < self._length
+        return math.inf if known is None else known[3] or math.inf
 
 
 class Admission(Generic[TicketT]):
@@ -462,7 +466,6 @@ class Admission(Generic[TicketT]):
         "_patience",
         "_refused_at",
         "_freed_at",
-        "_begun",
         "_clients",
         "_rivals",
         "_waiting",
@@ -484,7 +487,6 @@ class Admission(Generic[TicketT]):
         self._patience = patience
         self._refused_at = -math.inf  # when one was refused last
         self._freed_at = now  # when a place was given back last, or one went on without
-        self._begun = 0.0  # the sum of when those that are active began
         self._clients: dict[object, _Client[TicketT]] = {}
         self._rivals = 0  # clients that have a place or ask for one
         self._waiting: OrderedDict[TicketT, None] = OrderedDict()  # in the order in which they came
@@ -518,9 +520,7 @@ class Admission(Generic[TicketT]):
             self._admit(ticket, client, now)
             return None
         self.limit.lack(now)
-        # Those that are active have taken so long, on average.
-        self._demand.note(ticket.client, now, at_least=now - self._begun / self.active if self.active else 0.0)
-        if self._may_exceed(client):
+        if self._may_exceed(client, now):
             self._extra[ticket] = None
             self._admit(ticket, client, now)
             return None
@@ -528,6 +528,7 @@ class Admission(Generic[TicketT]):
         if len(self._waiting) >= self._queue or not may_wait:
             self._refused_at = now
             displaced = self._displaced_by(client) if may_wait else None
+            self._demand.miss(ticket.client if displaced is None else displaced.client, now)
             if displaced is None:
                 return None
             self._drop(displaced)
@@ -563,9 +564,12 @@ class Admission(Generic[TicketT]):
             # It has begun, and may hold a resource that others wait for.
             ranking = self._back
         lowest = ranking.lowest
-        client = ranking.last(lowest) if newest_first else ranking.first(lowest)
         is_extra = self.active >= self.limit.now
-        if is_extra and not self._may_exceed(client):
+        clients = ranking.all(lowest, newest_first)
+        if is_extra:
+            clients = (one for one in islice(clients, LOOKED_AT) if self._may_exceed(one, now))
+        client = next(clients, None)
+        if client is None:
             return None
         if ranking is self._back:
             ticket = next(iter(client.returning))
@@ -584,8 +588,9 @@ class Admission(Generic[TicketT]):
         for ticket in islice(self._waiting, LOOKED_AT):
             if now < ticket.since + soon:
                 break
-            if now >= ticket.since + self._patience or not self._is_kept(ticket):
+            if now >= ticket.since + self._patience or not self._is_kept(ticket, now):
                 self._drop(ticket)
+                self._demand.miss(ticket.client, now)
                 self._refused_at = now
                 return ticket
         return None
@@ -603,7 +608,7 @@ class Admission(Generic[TicketT]):
             first = next(iter(self._waiting))
             times.append(first.since + self._patience)
             if soon < self._patience:
-                early = (ticket for ticket in islice(self._waiting, LOOKED_AT) if not self._is_kept(ticket))
+                early = (ticket for ticket in islice(self._waiting, LOOKED_AT) if not self._is_kept(ticket, now))
                 times += [ticket.since + soon for ticket in islice(early, 1)]
         return min(times, default=None)
 
@@ -631,7 +636,7 @@ class Admission(Generic[TicketT]):
             return None
         if not most:
             return None
-        ticket = next(iter(self._idle.first(most).parked))
+        ticket = next(iter(next(self._idle.all(most)).parked))
         self.force(ticket, now)
         return ticket
 
@@ -641,7 +646,7 @@ class Admission(Generic[TicketT]):
             return
         client = self._client_of(ticket)
         is_free = self.active < self.limit.now and not self.is_asked
-        if is_free or self._may_exceed(client):
+        if is_free or self._may_exceed(client, now):
             if not is_free:
                 self._extra[ticket] = None
             self.force(ticket, now)
@@ -705,11 +710,24 @@ class Admission(Generic[TicketT]):
         """How many places each client has if all have the same number."""
         return self.limit.most / (self._rivals + (not client.is_rival))
 
-    def _is_owed(self, client: _Client[TicketT]) -> bool:
+    def _is_owed(self, client: _Client[TicketT], now: float) -> bool:
         """Whether `client` has less than its share while another has more, and few are like it."""
-        if not self._is_short(client):
+        return self._is_short(client) and (self._is_rare(client) or self._is_modest(client, now))
+
+    def _places(self, client: _Client[TicketT], now: float) -> float:
+        """How many places `client` asks for on average; if none of its requests has ended, as many as at the moment."""
+        places = self._demand.places(client.name, now, client.running * now - client.begun)
+        if math.isfinite(self._demand.took(client.name)):
+            return places
+        return max(places, 1.0, client.running + len(client.waiting))
+
+    def _is_modest(self, client: _Client[TicketT], now: float) -> bool:
+        """Whether `client` asks for less than its share, and much less than others that are here."""
+        places = self._places(client, now)
+        if places >= self._share(client):
             return False
-        return self._is_rare(client) or self._demand.is_modest(client.name, self._share(client))
+        others = [self._places(one, now) for one in islice(self._clients.values(), COMPARED) if one is not client]
+        return places * MODEST * len(others) < sum(others)
 
     def _is_short(self, client: _Client[TicketT]) -> bool:
         """Whether `client` has less than its share while another has more."""
@@ -721,36 +739,35 @@ class Admission(Generic[TicketT]):
         """Whether few of those that ask have as little as `client`."""
         return self._asking.count(client.running) + (not client.waiting) <= self._reserve()
 
-    def _may_exceed(self, client: _Client[TicketT]) -> bool:
+    def _may_exceed(self, client: _Client[TicketT], now: float) -> bool:
         """Whether a request of `client` is served although no place is free.
 
-        The first half of the reserve is for clients that have little at the moment, the next quarter for those that
-        have asked for little, the last for those whose requests are known to be over soon: of many that are much alike
-        some always have less than others, and a request that takes long uses a place up.
+        The first half of the reserve is for clients that have little at the moment, the rest for those that have asked
+        for little: of many that are much alike some always have less than others. The last quarter, and all of it while
+        it is measured how long requests take without load, is for one request at a time of clients whose requests are
+        known to be over soon, or while the next can wait.
         """
         reserve = self.limit.reserve
         free = reserve - len(self._extra)
         if free <= 0 or not self._is_short(client):
             return False
-        is_modest = self._demand.is_modest(client.name, self._share(client))
-        if is_modest and self._demand.is_brief(client.name):
-            return True
-        if self.limit.now < self.limit.most:
-            return False  # how long requests take without load is being measured
-        return (is_modest and free > reserve // 4) or (free > reserve // 2 and self._is_rare(client))
+        if free <= max(1, reserve // 4) or self.limit.now < self.limit.most:
+            is_brief = self._demand.took(client.name) <= max(self._patience, self._demand.usual / MODEST)
+            return is_brief and not client.running and self._is_modest(client, now)
+        return (free > reserve // 2 and self._is_rare(client)) or self._is_modest(client, now)
 
-    def _is_kept(self, ticket: TicketT) -> bool:
+    def _is_kept(self, ticket: TicketT, now: float) -> bool:
         """Whether a request may wait as long as allowed: including those that wait its client has at most its share."""
         client = self._client_of(ticket)
         wanted = client.running + len(client.waiting)
-        return wanted <= max(1.0, self._share(client)) and self._is_owed(client)
+        return wanted <= max(1.0, self._share(client)) and self._is_owed(client, now)
 
     def _displaced_by(self, client: _Client[TicketT]) -> TicketT | None:
         """The request that loses its place to one of `client`: the newest of the longest line, of a larger client."""
         length = self._lines.highest
         if not length:
             return None
-        richest = self._lines.first(length)
+        richest = next(self._lines.all(length))
         mine = client.running + len(client.waiting)
         if richest is client or length + richest.running <= mine + 1:
             return None
@@ -765,7 +782,7 @@ class Admission(Generic[TicketT]):
         ticket.state = ADMITTED
         ticket.since = now
         self.active += 1
-        self._begun += now
+        client.begun += now
         self._run(client, client.running + 1, is_last)
 
     def _stop(self, ticket: TicketT, now: float, state: State) -> None:
@@ -773,13 +790,13 @@ class Admission(Generic[TicketT]):
         ticket.state = state
         ticket.ran += now - ticket.since
         self.active -= 1
-        self._begun = self._begun - ticket.since if self.active else 0.0  # rounding errors do not add up
         self._freed_at = now
         if self._extra:
             self._extra.pop(ticket, None)
             while len(self._extra) > max(0, self.active - self.limit.now):
                 self._extra.popitem()
         client = self._clients[ticket.client]
+        client.begun = client.begun - ticket.since if client.running > 1 else 0.0  # rounding errors do not add up
         self._run(client, client.running - 1, not self._is_standing(now))
 
     def _run(self, client: _Client[TicketT], running: int, is_last: bool) -> None:
