@@ -860,7 +860,7 @@ def test_interruption_is_never_taken_for_a_signal_of_the_user(server: Server) ->
 def test_program_gets_the_signals_that_were_sent_to_it_and_no_more(cwd: Path) -> None:
     """SIG-05: its own `shutdown` blocks the loop, and so does what it does next."""
     (cwd / "main.py").write_text(
-        "import asyncio, os, signal, threading, time, uvicorn\n"
+        "import asyncio, os, signal, time, uvicorn\n"
         "calls = []\n"
         "signal.signal(signal.SIGINT, lambda *_: calls.append(1))\n"
         "class Mine(uvicorn.Server):\n"

@@ -72,7 +72,9 @@ MANY = 64
 NEW = 1.0
 """Seconds for which a client was here at least, for how much it asks."""
 COMPARED = 32
-"""Clients with which one is compared."""
+"""Clients with which one is compared,"""
+FRESH = 0.01
+"""by how much they asked this many seconds ago at most: not all clients are looked at for each request."""
 MODEST = 4
 """A client is modest that asks for less than they do on average, by this factor."""
 LEAST_RESERVE = 2
@@ -315,18 +317,22 @@ class _Client(Generic[TicketT]):
         name: the client.
         running: how many of its requests are active.
         begun: the sum of the times at which these began.
+        asked: how many places it asked for on average,
+        asked_at: then.
         waiting: those that wait to be admitted, in the order in which they came.
         returning: those that wait for a place again, in the order in which they asked for it.
         parked: those that wait for the client, in the order in which they began to.
         is_rival: it has a place, or asks for one.
     """
 
-    __slots__ = ("name", "running", "begun", "waiting", "returning", "parked", "is_rival")
+    __slots__ = ("name", "running", "begun", "asked", "asked_at", "waiting", "returning", "parked", "is_rival")
 
     def __init__(self, name: object) -> None:
         self.name = name
         self.running = 0
         self.begun = 0.0
+        self.asked = 0.0
+        self.asked_at = -math.inf
         # Not dicts: to find the first key of one from which many were taken is to pass all their places.
         self.waiting: OrderedDict[TicketT, None] = OrderedDict()
         self.returning: OrderedDict[TicketT, None] = OrderedDict()
@@ -477,6 +483,10 @@ class Admission(Generic[TicketT]):
         "_back",
         "_idle",
         "_demand",
+        "_compared",
+        "_compared_sum",
+        "_compared_at",
+        "_in_vain_at",
     )
 
     def __init__(self, limit: Limit, queue: int, patience: float, now: float) -> None:
@@ -498,6 +508,10 @@ class Admission(Generic[TicketT]):
         self._back: _Ranking[TicketT] = _Ranking()  # clients with returning requests, by the same
         self._idle: _Ranking[TicketT] = _Ranking()  # clients with parked requests, by how many they have
         self._demand = ClientDemand()
+        self._compared: dict[_Client[TicketT], float] = {}  # how many places clients asked for,
+        self._compared_sum = 0.0
+        self._compared_at = -math.inf  # then
+        self._in_vain_at = -math.inf  # when none of those looked at could be served beyond the limit
 
     @property
     def waiting(self) -> int:
@@ -565,11 +579,18 @@ class Admission(Generic[TicketT]):
             ranking = self._back
         lowest = ranking.lowest
         is_extra = self.active >= self.limit.now
+        looked_at = 1
         clients = ranking.all(lowest, newest_first)
         if is_extra:
-            clients = (one for one in islice(clients, LOOKED_AT) if self._may_exceed(one, now))
+            # All of them have the same number of active requests.
+            if not self._is_short(next(ranking.all(lowest))):
+                return None
+            looked_at = 1 if self._in_vain_at <= now < self._in_vain_at + FRESH else LOOKED_AT
+            clients = (one for one in islice(clients, looked_at) if self._may_use_reserve(one, now))
         client = next(clients, None)
         if client is None:
+            if looked_at > 1:
+                self._in_vain_at = now
             return None
         if ranking is self._back:
             ticket = next(iter(client.returning))
@@ -716,18 +737,25 @@ class Admission(Generic[TicketT]):
 
     def _places(self, client: _Client[TicketT], now: float) -> float:
         """How many places `client` asks for on average; if none of its requests has ended, as many as at the moment."""
-        places = self._demand.places(client.name, now, client.running * now - client.begun)
-        if math.isfinite(self._demand.took(client.name)):
-            return places
-        return max(places, 1.0, client.running + len(client.waiting))
+        if not client.asked_at <= now < client.asked_at + FRESH:
+            client.asked_at = now
+            client.asked = self._demand.places(client.name, now, client.running * now - client.begun)
+            if math.isinf(self._demand.took(client.name)):
+                client.asked = max(client.asked, 1.0, client.running + len(client.waiting))
+        return client.asked
 
     def _is_modest(self, client: _Client[TicketT], now: float) -> bool:
         """Whether `client` asks for less than its share, and much less than others that are here."""
         places = self._places(client, now)
         if places >= self._share(client):
             return False
-        others = [self._places(one, now) for one in islice(self._clients.values(), COMPARED) if one is not client]
-        return places * MODEST * len(others) < sum(others)
+        if not self._compared_at <= now < self._compared_at + FRESH:
+            self._compared_at = now
+            self._compared = {one: self._places(one, now) for one in islice(self._clients.values(), COMPARED)}
+            self._compared_sum = sum(self._compared.values())
+        mine = self._compared.get(client)
+        others = len(self._compared) - (mine is not None)
+        return places * MODEST * others < self._compared_sum - (mine or 0.0)
 
     def _is_short(self, client: _Client[TicketT]) -> bool:
         """Whether `client` has less than its share while another has more."""
@@ -740,7 +768,11 @@ class Admission(Generic[TicketT]):
         return self._asking.count(client.running) + (not client.waiting) <= self._reserve()
 
     def _may_exceed(self, client: _Client[TicketT], now: float) -> bool:
-        """Whether a request of `client` is served although no place is free.
+        """Whether a request of `client` is served although no place is free."""
+        return self._is_short(client) and self._may_use_reserve(client, now)
+
+    def _may_use_reserve(self, client: _Client[TicketT], now: float) -> bool:
+        """Whether a place beyond the limit is left for `client`, which has less than its share.
 
         The first half of the reserve is for clients that have little at the moment, the rest for those that have asked
         for little: of many that are much alike some always have less than others. The last quarter, and all of it while
@@ -749,7 +781,7 @@ class Admission(Generic[TicketT]):
         """
         reserve = self.limit.reserve
         free = reserve - len(self._extra)
-        if free <= 0 or not self._is_short(client):
+        if free <= 0:
             return False
         if free <= max(1, reserve // 4) or self.limit.now < self.limit.most:
             is_brief = self._demand.took(client.name) <= max(self._patience, self._demand.usual / MODEST)

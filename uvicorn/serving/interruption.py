@@ -56,7 +56,7 @@ class Interruption(threading.Thread):
         self._loop.call_soon_threadsafe(self._has_turned.set)
 
     def stop(self) -> None:
-        """The server has ended: interrupt nothing any more. Called in the main thread, while it handles SIGINT."""
+        """Interrupt nothing any more. In the main thread, a signal that was sent arrives before this returns."""
         self._is_over.set()
         with self._sending:
             is_sent = self._is_sent

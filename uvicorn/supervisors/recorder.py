@@ -31,7 +31,6 @@ STACKS_SIGNAL: int | None = getattr(signal, "SIGRTMAX", None) or getattr(signal,
 MOST_TEXT = 64 * 1024
 """Bytes of stacks that are read at once."""
 
-
 SIGNAL_STACK = 256 * 1024
 """Bytes that signal handlers of the main thread have, one within another."""
 
