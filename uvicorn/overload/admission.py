@@ -583,7 +583,7 @@ class Admission(Generic[TicketT]):
         clients = ranking.all(lowest, newest_first)
         if is_extra:
             # All of them have the same number of active requests.
-            if not self._is_short(next(ranking.all(lowest))):
+            if not (self._extra_left and self._is_short(next(ranking.all(lowest)))):
                 return None
             looked_at = 1 if self._in_vain_at <= now < self._in_vain_at + FRESH else LOOKED_AT
             clients = (one for one in islice(clients, looked_at) if self._may_use_reserve(one, now))
@@ -769,20 +769,22 @@ class Admission(Generic[TicketT]):
 
     def _may_exceed(self, client: _Client[TicketT], now: float) -> bool:
         """Whether a request of `client` is served although no place is free."""
-        return self._is_short(client) and self._may_use_reserve(client, now)
+        return self._extra_left > 0 and self._is_short(client) and self._may_use_reserve(client, now)
+
+    @property
+    def _extra_left(self) -> int:
+        """How many more may be active beyond the limit."""
+        return max(0, self.limit.reserve - len(self._extra))
 
     def _may_use_reserve(self, client: _Client[TicketT], now: float) -> bool:
-        """Whether a place beyond the limit is left for `client`, which has less than its share.
+        """Whether `client`, which has less than its share, may have one of the places beyond the limit that are left.
 
         The first half of the reserve is for clients that have little at the moment, the rest for those that have asked
         for little: of many that are much alike some always have less than others. The last quarter, and all of it while
         it is measured how long requests take without load, is for one request at a time of clients whose requests are
         known to be over soon, or while the next can wait.
         """
-        reserve = self.limit.reserve
-        free = reserve - len(self._extra)
-        if free <= 0:
-            return False
+        reserve, free = self.limit.reserve, self._extra_left
         if free <= max(1, reserve // 4) or self.limit.now < self.limit.most:
             is_brief = self._demand.took(client.name) <= max(self._patience, self._demand.usual / MODEST)
             return is_brief and not client.running and self._is_modest(client, now)
