@@ -73,6 +73,39 @@ async def test_stream_that_is_reset_waits_no_more(native: Any) -> None:
         assert app.called == ["/1"]
 
 
+@pytest.mark.parametrize("end", ["turn", "reset", "refused"])
+async def test_websocket_waits_for_its_turn(native: Any, end: str) -> None:
+    doors = Doors()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await doors(scope, receive, send)
+            return
+        doors.called.append("websocket")
+        await receive()
+        await send({"type": "websocket.accept"})
+
+    settings: Any = {"limit_active_requests": 1, "limit_queue": 5, "http2": True, "ws": "native"}
+    async with serve(native, app, timeout_queue=0.05 if end == "refused" else LONG, **settings) as service:
+        client = await connect(service)
+        websocket = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":path", "/")]
+        fields = [*websocket, (":authority", "test"), ("sec-websocket-version", "13")]
+        await client.send(client.head("/1"), client.headers(fields, end=False))
+        if end == "refused":
+            assert (await client.answer(3)).status == 503
+        else:
+            await wait_until(lambda: counts(service) == (1, 1))
+        if end == "reset":
+            await client.send(reset(3, CANCEL))
+            await wait_until(lambda: counts(service) == (1, 0))
+        doors.door("/1").set()
+        assert (await client.answer(1)).body == b"/1"
+        if end == "turn":
+            assert (await client.answer(3)).status == 200
+        assert doors.called == (["/1", "websocket"] if end == "turn" else ["/1"])
+        await wait_until(lambda: counts(service) == (0, 0))
+
+
 async def test_bodies_of_refused_streams_leave_the_windows_open(native: Any) -> None:
     app = Doors()
     settings: Any = {"limit_active_requests": 1, "limit_queue": 0, "timeout_queue": LONG, "http2": True}

@@ -20,7 +20,7 @@ import pytest
 
 from tests import loops, machines
 from tests.protocols.harness import GET, HEAD, Calls, Client, Response, Service, echo, request, respond, serve
-from tests.protocols.websocket_tools import handshake
+from tests.protocols.websocket_tools import frame, handshake
 from tests.utils import open_connection, run_server, server_port, turns, wait_until
 from uvicorn.config import Config
 from uvicorn.metrics.page import (
@@ -989,7 +989,7 @@ async def test_handshake_is_counted_until_it_is_accepted(http_protocol_cls: Any,
         accepted.set()
         await receive()
 
-    async with limited(http_protocol_cls, app, ws=ws_protocol_cls) as service:
+    async with limited(http_protocol_cls, app, queue=0, ws=ws_protocol_cls) as service:
         first = await service.connect()
         await first.send(handshake())
         await wait_until(lambda: counts(service) == (1, 0))
@@ -1029,6 +1029,64 @@ async def test_handshake_gives_its_place_back(http_protocol_cls: Any, ws_protoco
             client.close()
         door.set()
         await wait_until(lambda: counts(service) == (0, 0))
+
+
+async def accepting(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "websocket.accept"})
+    message = await receive()
+    if message["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "text": message["text"] + " back"})
+
+
+async def test_handshake_waits_for_its_turn(http_protocol_cls: Any, ws_protocol_cls: Any) -> None:
+    doors = Doors()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await (accepting if scope["type"] == "websocket" else doors)(scope, receive, send)
+
+    async with limited(http_protocol_cls, app, ws=ws_protocol_cls) as service:
+        await ask(service, "/", count=(1, 0))
+        client = await service.connect()
+        await client.send(handshake(), frame(0x81, b"there"))
+        await wait_until(lambda: counts(service) == (1, 1))
+        assert await client.silent()
+        doors.door("/").set()
+        assert (await client.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        assert b"there back" in await client.until(b"back")
+        assert counts(service) == (0, 0)
+
+
+@pytest.mark.parametrize("end", ["late", "given up", "leaves", "server stops"])
+async def test_handshake_that_waits_is_ended(http_protocol_cls: Any, ws_protocol_cls: Any, end: str) -> None:
+    state = ServerState()
+    state.metrics = Page.make()
+    doors = Doors()
+    settings = {"timeout_queue": 0.05} if end == "late" else {}
+    async with limited(http_protocol_cls, doors, queue=1, ws=ws_protocol_cls, state=state, **settings) as service:
+        await ask(service, "/", count=(1, 0))
+        client = await service.connect()
+        await client.send(handshake())
+        await wait_until(lambda: state.metrics is not None and state.metrics.words[QUEUED] == 1)
+        if end == "given up":
+            waiting = gate_of(service).admission.oldest()
+            assert waiting is not None
+            gate_of(service).leave(waiting)
+        elif end == "leaves":
+            client.close()
+        elif end == "server stops":
+            for protocol in list(service.state.connections):
+                if getattr(protocol, "scope", {})["type"] == "websocket":
+                    protocol.shutdown()
+        if end != "leaves":
+            response = await client.response()
+            assert response.status == (500 if end == "server stops" else 503)
+            assert await client.rest() == b""
+        await wait_until(lambda: counts(service) == (1, 0))
+        assert state.metrics.words[QUEUED] == state.metrics.words[UNQUEUED]
+        doors.door("/").set()
+        await wait_until(lambda: counts(service) == (0, 0))
+        assert doors.called == ["/"]
 
 
 # Whatever happens

@@ -550,15 +550,15 @@ class Admission(Generic[TicketT]):
         return displaced
 
     def release(self, ticket: TicketT, now: float, is_measured: bool = True) -> None:
-        """A request that was admitted is over. `is_measured`: how long it took says something."""
+        """A request that was admitted is over. `is_measured`: how long it took says something about others."""
         state = ticket.state
         if state is PARKED or state is RETURNING:
             self._unpark(ticket, GONE)
         elif state is ADMITTED:
             is_short = self.is_asked or self.active >= self.limit.now
             self._stop(ticket, now, GONE)
+            self._demand.learn(ticket.client, ticket.ran, now)
             if is_measured:
-                self._demand.learn(ticket.client, ticket.ran, now)
                 self.limit.observe(now - ticket.ran, now, is_short)
 
     def leave(self, ticket: TicketT) -> bool:

@@ -26,6 +26,9 @@ class Ended(Protocol):
 
     state: SessionState
 
+    def leave_queue(self) -> None:
+        """Wait no longer for the application to be called."""
+
     def stop_keepalive(self) -> None:
         """Stop pings and deadlines."""
 
@@ -66,6 +69,7 @@ class CloseHandshake:
     def begin(self) -> None:
         """Send nothing more except frames that the close needs; waiting writers are notified."""
         session = self._session
+        session.leave_queue()
         session.state = SessionState.CLOSING
         self._log.closed()
         session.stop_keepalive()

@@ -42,8 +42,8 @@ from uvicorn.metrics.page import (
     SESSIONS_CLOSED,
     UPGRADED,
 )
-from uvicorn.overload.admission import REFUSED
-from uvicorn.overload.gate import RequestTicket
+from uvicorn.overload.admission import REFUSED, WAITING
+from uvicorn.overload.gate import Gate, RequestTicket
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.wire.head import HeadLimits, RequestRefused
 from uvicorn.protocols.http.wire.response import as_body, as_bytes
@@ -354,13 +354,20 @@ class WebSocketSession(Attributes):
         if self._log.frames is not None:
             lines = [b"GET %b HTTP/1.1" % handshake.target, *(b"%b: %b" % field for field in handshake.headers)]
             self._log.frames.head("<", b"\r\n".join(lines))
-        state = self.server_state
-        gate = state.gate_for(config, self.loop)
+        gate = self.server_state.gate_for(config, self.loop)
         if gate is not None:
-            self._ticket = gate.enter(self.scope, may_wait=False)
-            if self._ticket is not None and self._ticket.state is REFUSED:
-                self._refuse(503, "Service Unavailable", gate.hints)
+            self._ticket = ticket = gate.enter(self.scope)
+            if ticket is not None and ticket.state is REFUSED:
+                self.refuse_overload(gate)
                 return
+            if ticket is not None and ticket.state is WAITING:
+                ticket.holder = _WaitingHandshake(self, gate)
+                return
+        self.call_application()
+
+    def call_application(self) -> None:
+        """Start the application in a task."""
+        config, state = self.config, self.server_state
         self.inbox.queue.append({"type": "websocket.connect"})
         context = contextvars.Context() if config.reset_contextvars else state.context.copy()
         self._task = task = start_task(self.loop, self.run_asgi(), context)
@@ -378,6 +385,16 @@ class WebSocketSession(Attributes):
         gate = self.server_state.gate
         if self._ticket is not None and gate is not None:
             gate.release(self._ticket, is_measured=False)
+
+    def leave_queue(self) -> None:
+        """The connection ends: a handshake that waits for its turn stops waiting."""
+        gate = self.server_state.gate
+        if self._ticket is not None and gate is not None:
+            gate.leave(self._ticket)
+
+    def refuse_overload(self, gate: Gate) -> None:
+        """Answer 503: there is no place for the handshake."""
+        self._refuse(503, "Service Unavailable", gate.hints)
 
     def _accept(self, message: Any) -> None:
         """Open the connection as the application asks, and read the data that has arrived meanwhile."""
@@ -653,6 +670,28 @@ class WebSocketSession(Attributes):
         """Tell the application that its client is gone, without waiting for it."""
         self.shutdown()
         self._closing.tell(1006)
+
+
+class _WaitingHandshake:
+    """A handshake whose application is called once there is a place for it."""
+
+    __slots__ = ("_session", "_gate")
+
+    def __init__(self, session: WebSocketSession, gate: Gate) -> None:
+        self._session = session
+        self._gate = gate
+
+    def admit(self, eagerly: bool) -> None:
+        """Start the application, not `eagerly`: frames behind the handshake have to be there first."""
+        self._session.call_application()
+
+    def refuse(self) -> None:
+        """Answer 503, unless the connection has ended."""
+        if self._session.state is SessionState.CONNECTING:
+            self._session.refuse_overload(self._gate)
+
+    def evict(self) -> None:
+        """Do nothing: handshakes are not parked."""
 
 
 def _copied(message: Any) -> Any:

@@ -82,12 +82,12 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     /// The client is gone, or looks like it.
-    pub(super) fn leave(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn leave(&self, py: Python<'_>) -> PyResult<()> {
         self.gate.bind(py).call_method1(intern!(py, "leave"), (&self.object,)).map(drop)
     }
 
     /// Have `holder` told when it is its turn, or will not be.
-    pub(super) fn hold(&self, holder: &Bound<'_, TicketHolder>) -> PyResult<()> {
+    pub(crate) fn hold(&self, holder: &Bound<'_, TicketHolder>) -> PyResult<()> {
         self.object.bind(holder.py()).setattr(intern!(holder.py(), "holder"), holder)
     }
 
@@ -138,7 +138,7 @@ impl Drop for Ticket {
 }
 
 /// A request whose application has to wait until it is called, or waits for the client.
-pub(super) trait Waiting {
+pub(crate) trait Waiting {
     /// Start its application; `eagerly`: its first step may happen now.
     fn admit(&self, py: Python<'_>, eagerly: bool) -> PyResult<()>;
     /// Answer it, if it still can be answered.
@@ -149,12 +149,12 @@ pub(super) trait Waiting {
 
 /// The same, as Python tells it.
 #[pyclass(module = "uvicorn._native", frozen)]
-pub(super) struct TicketHolder {
+pub(crate) struct TicketHolder {
     waiting: ThreadBound<Box<dyn Waiting>>,
 }
 
 impl TicketHolder {
-    pub(super) fn new(waiting: impl Waiting + 'static) -> Self {
+    pub(crate) fn new(waiting: impl Waiting + 'static) -> Self {
         Self { waiting: ThreadBound::new(Box::new(waiting)) }
     }
 }

@@ -371,10 +371,9 @@ impl Conversation for Session {
     }
 
     /// End without an error: any work left was dropped deliberately.
-    fn end(&self, _py: Python<'_>) -> PyResult<Option<Rc<Ticket>>> {
-        let ticket = self.ticket.take();
-        drop(ticket);
-        Ok(None)
+    fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Ticket>>> {
+        let given_back = self.ticket.take().map_or(Ok(()), |ticket| ticket.give_back_unmeasured(py));
+        given_back.map(|()| None)
     }
 
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {

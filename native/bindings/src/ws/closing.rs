@@ -54,6 +54,7 @@ impl Session {
 
     /// From now on nothing is sent but what the close needs; writers who wait find out. The close frame is written before.
     pub(super) fn start_closing(&self, py: Python<'_>) -> PyResult<()> {
+        self.leave_queue(py)?;
         if self.stage() < Stage::Closing {
             self.enter(State::Closing(None));
         }

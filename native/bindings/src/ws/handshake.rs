@@ -11,7 +11,7 @@ use wire::ws::{Connection as Wire, Handshake};
 
 use super::session::Session;
 use super::states::{Connecting, Ended, Stage, State};
-use crate::asgi::gate::{self, Decision};
+use crate::asgi::gate::{self, Decision, Gate, TicketHolder, Waiting};
 use crate::asgi::identity::Identity;
 use crate::asgi::message::with_pair;
 use crate::base::error::exception;
@@ -132,14 +132,23 @@ impl Session {
             log.bind(py).call_method1("head", ("<", PyBytes::new(py, &lines)))?;
         }
         if let Some(gate) = &core.runner.gate {
-            match gate.enter(scope, false)? {
+            match gate.enter(scope, true)? {
+                Decision::Uncounted => {}
                 Decision::Admitted(ticket) => self.ticket.set(Some(Box::new(ticket))),
-                Decision::Refused => {
-                    return self.refuse_with(py, gate::STATUS, "Service Unavailable", Some(&gate.hints));
+                Decision::Refused => return self.refuse_overload(py, gate),
+                Decision::Waits(ticket) => {
+                    ticket.hold(&Bound::new(py, TicketHolder::new(WaitingHandshake(self.clone())))?)?;
+                    self.ticket.set(Some(Box::new(ticket)));
+                    return Ok(());
                 }
-                Decision::Uncounted | Decision::Waits(_) => {}
             }
         }
+        self.call_application(py)
+    }
+
+    /// Start the application in a task.
+    fn call_application(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let core = &self.core;
         let event = PyDict::new(py);
         event.set_item(&core.names.r#type, "websocket.connect")?;
         self.inbox.queue.borrow_mut().push_back(event.unbind());
@@ -148,6 +157,19 @@ impl Session {
         let is_proved = core.eager && start != Start::Inspectably;
         self.inbox.has_waiters.set(is_proved && core.settings.shortcuts.take(Shortcut::Waiters));
         core.runner.start(py, self.clone(), core.runner.app.clone_ref(py), start)
+    }
+
+    /// The connection ends: a handshake that waits for its turn stops waiting.
+    pub(super) fn leave_queue(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(ticket) = self.ticket.take() else { return Ok(()) };
+        let left = ticket.leave(py);
+        self.ticket.set(Some(ticket));
+        left
+    }
+
+    /// Answer 503: there is no place for the handshake.
+    fn refuse_overload(&self, py: Python<'_>, gate: &Gate) -> PyResult<()> {
+        self.refuse_with(py, gate::STATUS, "Service Unavailable", Some(&gate.hints))
     }
 
     /// The server's own fields, in front of each response.
@@ -256,6 +278,37 @@ impl Session {
         self.ended.set(Some(Ended::Close));
         self.write_head(py, &response)?;
         self.rejected(py, 403)
+    }
+}
+
+/// A handshake whose application is called once there is a place for it.
+struct WaitingHandshake(Rc<Session>);
+
+impl Waiting for WaitingHandshake {
+    /// Start the application, not `eagerly`: frames behind the handshake have to be there first.
+    fn admit(&self, py: Python<'_>, _eagerly: bool) -> PyResult<()> {
+        let Self(session) = self;
+        if session.stage() == Stage::Connecting {
+            return session.guard(py, "admit", |session| session.call_application(py));
+        }
+        let ticket = session.ticket.take();
+        drop(ticket);
+        Ok(())
+    }
+
+    /// Answer 503, unless the connection has ended.
+    fn refuse(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.0.core.runner.gate {
+            Some(gate) if self.0.stage() == Stage::Connecting => {
+                self.0.guard(py, "refuse", |session| session.refuse_overload(py, gate))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Do nothing: handshakes are not parked.
+    fn evict(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
     }
 }
 
