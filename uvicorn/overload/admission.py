@@ -69,6 +69,10 @@ FEW = 8
 """Requests over which the time of a client's is averaged, and"""
 MANY = 64
 """that of all."""
+LONGER = 8
+"""A client's requests are not brief if one took longer than brief ones by this factor,"""
+REMEMBERED = 60.0
+"""which counts half as much after this many seconds."""
 NEW = 1.0
 """Seconds for which a client was here at least, for how much it asks."""
 COMPARED = 32
@@ -392,9 +396,9 @@ class _Ranking(Generic[TicketT]):
         return count
 
 
-def _left(seconds: float) -> float:
-    """Return the part of a client's demand that still counts after `seconds`."""
-    return math.pow(0.5, seconds / HALF_LIFE)
+def _left(seconds: float, half_life: float = HALF_LIFE) -> float:
+    """Return the part of what is known of a client that still counts after `seconds`."""
+    return math.pow(0.5, seconds / half_life)
 
 
 class ClientDemand:
@@ -406,27 +410,30 @@ class ClientDemand:
     __slots__ = ("_known", "_took")
 
     def __init__(self) -> None:
-        # Seconds, when they were so many, since when the client is known; how long a request takes, 0 if none ended.
-        self._known: OrderedDict[object, tuple[float, float, float, float]] = OrderedDict()
+        # Seconds, when they were so many, since when the client is known; how long a request takes, 0 if none ended;
+        # and how long one took at most.
+        self._known: OrderedDict[object, tuple[float, float, float, float, float]] = OrderedDict()
         self._took = 0.0  # of all clients
 
     def miss(self, client: object, now: float) -> None:
         """A request of `client` is not served."""
-        asked, at, since, took = self._known.pop(client, (0.0, now, now, 0.0))
-        self._keep(client, (asked * _left(now - at) + (took or self._took or 1.0), now, since, took))
+        asked, at, since, took, longest = self._known.pop(client, (0.0, now, now, 0.0, 0.0))
+        asked = asked * _left(now - at) + (took or self._took or 1.0)
+        self._keep(client, (asked, now, since, took, longest * _left(now - at, REMEMBERED)))
 
     def learn(self, client: object, ran: float, now: float) -> None:
         """A request of `client` has ended that had its place for `ran` seconds."""
-        asked, at, since, took = self._known.pop(client, (0.0, now, now - ran, 0.0))
+        asked, at, since, took, longest = self._known.pop(client, (0.0, now, now - ran, 0.0, 0.0))
         if took:
             took += (ran - took) / FEW
         else:
             asked *= ran / (self._took or 1.0)  # those that were not served would have taken as long
             took = ran
         self._took += (ran - self._took) / MANY if self._took else ran
-        self._keep(client, (asked * _left(now - at) + ran, now, since, took))
+        longest = max(ran, longest * _left(now - at, REMEMBERED))
+        self._keep(client, (asked * _left(now - at) + ran, now, since, took, longest))
 
-    def _keep(self, client: object, known: tuple[float, float, float, float]) -> None:
+    def _keep(self, client: object, known: tuple[float, float, float, float, float]) -> None:
         """Know one more, and forget the one that was known longest if they are too many."""
         self._known[client] = known
         if len(self._known) > KNOWN:
@@ -434,7 +441,7 @@ class ClientDemand:
 
     def places(self, client: object, now: float, ages: float = 0.0) -> float:
         """Return how many places `client` has asked for on average, `ages` seconds for requests that run."""
-        asked, at, since, _ = self._known.get(client, (0.0, now, now, 0.0))
+        asked, at, since, *_ = self._known.get(client, (0.0, now, now))
         seen = 1 - _left(max(now - since, NEW))  # the part of the average that it was here for
         return (asked * _left(now - at) + ages) * math.log(2) / HALF_LIFE / seen
 
@@ -447,6 +454,12 @@ class ClientDemand:
         """Return how many seconds a request of `client` takes; infinity, if it is not known."""
         known = self._known.get(client)
         return math.inf if known is None else known[3] or math.inf
+
+    def is_brief(self, client: object, seconds: float, now: float) -> bool:
+        """Whether requests of `client` take no longer than `seconds`, as far as is known: on average, and none lately
+        took much longer."""
+        _, at, _, took, longest = self._known.get(client, (0.0, now, now, 0.0, 0.0))
+        return 0 < took <= seconds and longest * _left(now - at, REMEMBERED) <= LONGER * seconds
 
 
 class Admission(Generic[TicketT]):
@@ -498,7 +511,7 @@ class Admission(Generic[TicketT]):
         self._refused_at = -math.inf  # when one was refused last
         self._freed_at = now  # when a place was given back last, or one went on without
         self._clients: dict[object, _Client[TicketT]] = {}
-        self._rivals = 0  # clients that have a place or ask for one
+        self._rivals: dict[_Client[TicketT], None] = {}  # clients that have a place or ask for one
         self._waiting: OrderedDict[TicketT, None] = OrderedDict()  # in the order in which they came
         self._returning: OrderedDict[TicketT, None] = OrderedDict()  # in the order in which they asked
         self._extra: OrderedDict[TicketT, None] = OrderedDict()  # those that are active beyond the limit
@@ -508,7 +521,7 @@ class Admission(Generic[TicketT]):
         self._back: _Ranking[TicketT] = _Ranking()  # clients with returning requests, by the same
         self._idle: _Ranking[TicketT] = _Ranking()  # clients with parked requests, by how many they have
         self._demand = ClientDemand()
-        self._compared: dict[_Client[TicketT], float] = {}  # how many places clients asked for,
+        self._compared: dict[object, float] = {}  # how many places clients asked for,
         self._compared_sum = 0.0
         self._compared_at = -math.inf  # then
         self._in_vain_at = -math.inf  # when none of those looked at could be served beyond the limit
@@ -729,7 +742,7 @@ class Admission(Generic[TicketT]):
 
     def _share(self, client: _Client[TicketT]) -> float:
         """How many places each client has if all have the same number."""
-        return self.limit.most / (self._rivals + (not client.is_rival))
+        return self.limit.most / (len(self._rivals) + (not client.is_rival))
 
     def _is_owed(self, client: _Client[TicketT], now: float) -> bool:
         """Whether `client` has less than its share while another has more, and few are like it."""
@@ -745,15 +758,16 @@ class Admission(Generic[TicketT]):
         return client.asked
 
     def _is_modest(self, client: _Client[TicketT], now: float) -> bool:
-        """Whether `client` asks for less than its share, and much less than others that are here."""
+        """Whether `client` asks for less than its share, and much less than others that ask: those that only wait for
+        their clients would lower the average."""
         places = self._places(client, now)
         if places >= self._share(client):
             return False
         if not self._compared_at <= now < self._compared_at + FRESH:
             self._compared_at = now
-            self._compared = {one: self._places(one, now) for one in islice(self._clients.values(), COMPARED)}
+            self._compared = {one.name: self._places(one, now) for one in islice(self._rivals, COMPARED)}
             self._compared_sum = sum(self._compared.values())
-        mine = self._compared.get(client)
+        mine = self._compared.get(client.name)
         others = len(self._compared) - (mine is not None)
         return places * MODEST * others < self._compared_sum - (mine or 0.0)
 
@@ -786,7 +800,7 @@ class Admission(Generic[TicketT]):
         """
         reserve, free = self.limit.reserve, self._extra_left
         if free <= max(1, reserve // 4) or self.limit.now < self.limit.most:
-            is_brief = self._demand.took(client.name) <= max(self._patience, self._demand.usual / MODEST)
+            is_brief = self._demand.is_brief(client.name, max(self._patience, self._demand.usual / MODEST), now)
             return is_brief and not client.running and self._is_modest(client, now)
         return (free > reserve // 2 and self._is_rare(client)) or self._is_modest(client, now)
 
@@ -907,7 +921,10 @@ class Admission(Generic[TicketT]):
         is_rival = client.running > 0 or bool(client.waiting) or bool(client.returning)
         if is_rival is not client.is_rival:
             client.is_rival = is_rival
-            self._rivals += 1 if is_rival else -1
+            if is_rival:
+                self._rivals[client] = None
+            else:
+                del self._rivals[client]
         if is_rival or client.parked:
             self._clients[client.name] = client
         else:

@@ -217,10 +217,12 @@ class Gate:
         finally:
             self._is_handing_on = False
 
-    def leave(self, ticket: RequestTicket) -> None:
-        """The client is gone, or will not be served: a waiting request stops waiting. May be called in any state."""
-        if self.admission.leave(ticket):
+    def leave(self, ticket: RequestTicket) -> bool:
+        """The client is gone, or will not be served: a waiting request stops waiting. Returns whether it did wait."""
+        has_waited = self.admission.leave(ticket)
+        if has_waited:
             self._end(ticket, ShedReason.LEFT)
+        return has_waited
 
     # Requests whose applications wait for the client.
 

@@ -26,7 +26,7 @@ class Ended(Protocol):
 
     state: SessionState
 
-    def leave_queue(self) -> None:
+    def leave_queue(self) -> bool:
         """Wait no longer for the application to be called."""
 
     def stop_keepalive(self) -> None:

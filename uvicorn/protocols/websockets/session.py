@@ -43,7 +43,7 @@ from uvicorn.metrics.page import (
     UPGRADED,
 )
 from uvicorn.overload.admission import REFUSED, WAITING
-from uvicorn.overload.gate import Gate, RequestTicket
+from uvicorn.overload.gate import RequestTicket
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.wire.head import HeadLimits, RequestRefused
 from uvicorn.protocols.http.wire.response import as_body, as_bytes
@@ -358,10 +358,10 @@ class WebSocketSession(Attributes):
         if gate is not None:
             self._ticket = ticket = gate.enter(self.scope)
             if ticket is not None and ticket.state is REFUSED:
-                self.refuse_overload(gate)
+                self.refuse_overload()
                 return
             if ticket is not None and ticket.state is WAITING:
-                ticket.holder = _WaitingHandshake(self, gate)
+                ticket.holder = _WaitingHandshake(self)
                 return
         self.call_application()
 
@@ -386,15 +386,15 @@ class WebSocketSession(Attributes):
         if self._ticket is not None and gate is not None:
             gate.release(self._ticket, is_measured=False)
 
-    def leave_queue(self) -> None:
-        """The connection ends: a handshake that waits for its turn stops waiting."""
+    def leave_queue(self) -> bool:
+        """The connection ends: a handshake that waits for its turn stops waiting. Returns whether it did wait."""
         gate = self.server_state.gate
-        if self._ticket is not None and gate is not None:
-            gate.leave(self._ticket)
+        return self._ticket is not None and gate is not None and gate.leave(self._ticket)
 
-    def refuse_overload(self, gate: Gate) -> None:
+    def refuse_overload(self) -> None:
         """Answer 503: there is no place for the handshake."""
-        self._refuse(503, "Service Unavailable", gate.hints)
+        gate = self.server_state.gate
+        self._refuse(503, "Service Unavailable", () if gate is None else gate.hints)
 
     def _accept(self, message: Any) -> None:
         """Open the connection as the application asks, and read the data that has arrived meanwhile."""
@@ -662,7 +662,10 @@ class WebSocketSession(Attributes):
             self._closing.tell(code)
             self._closing.close(code)
         elif self.state is SessionState.CONNECTING and self.scope is not None:
-            self.send_500_response()
+            if self.leave_queue():
+                self.refuse_overload()
+            else:
+                self.send_500_response()
         elif self.state is not SessionState.DENYING and not self._closing.awaiting:
             self.transport.close()
 
@@ -675,11 +678,10 @@ class WebSocketSession(Attributes):
 class _WaitingHandshake:
     """A handshake whose application is called once there is a place for it."""
 
-    __slots__ = ("_session", "_gate")
+    __slots__ = ("_session",)
 
-    def __init__(self, session: WebSocketSession, gate: Gate) -> None:
+    def __init__(self, session: WebSocketSession) -> None:
         self._session = session
-        self._gate = gate
 
     def admit(self, eagerly: bool) -> None:
         """Start the application, not `eagerly`: frames behind the handshake have to be there first."""
@@ -688,7 +690,7 @@ class _WaitingHandshake:
     def refuse(self) -> None:
         """Answer 503, unless the connection has ended."""
         if self._session.state is SessionState.CONNECTING:
-            self._session.refuse_overload(self._gate)
+            self._session.refuse_overload()
 
     def evict(self) -> None:
         """Do nothing: handshakes are not parked."""

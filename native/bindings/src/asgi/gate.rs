@@ -81,9 +81,9 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// The client is gone, or looks like it.
-    pub(crate) fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        self.gate.bind(py).call_method1(intern!(py, "leave"), (&self.object,)).map(drop)
+    /// The client is gone, or looks like it. Returns whether it has waited.
+    pub(crate) fn leave(&self, py: Python<'_>) -> PyResult<bool> {
+        self.gate.bind(py).call_method1(intern!(py, "leave"), (&self.object,))?.extract()
     }
 
     /// Have `holder` told when it is its turn, or will not be.

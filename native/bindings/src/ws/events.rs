@@ -132,7 +132,12 @@ impl Session {
                 self.tell_end(py, code, None)?;
                 self.close(py, code, "")
             }
-            Stage::Connecting if self.scope.get().is_some() => self.refuse(py, 500, "Internal Server Error"),
+            Stage::Connecting if self.scope.get().is_some() => {
+                if self.leave_queue(py)? {
+                    return self.refuse_overload(py);
+                }
+                self.refuse(py, 500, "Internal Server Error")
+            }
             Stage::Denying => Ok(()),
             _ if self.awaiting_close.get() => Ok(()),
             _ => self.on_carrier(py, |carrier| carrier.close(py)).map(drop),

@@ -11,7 +11,7 @@ use wire::ws::{Connection as Wire, Handshake};
 
 use super::session::Session;
 use super::states::{Connecting, Ended, Stage, State};
-use crate::asgi::gate::{self, Decision, Gate, TicketHolder, Waiting};
+use crate::asgi::gate::{self, Decision, TicketHolder, Waiting};
 use crate::asgi::identity::Identity;
 use crate::asgi::message::with_pair;
 use crate::base::error::exception;
@@ -135,7 +135,7 @@ impl Session {
             match gate.enter(scope, true)? {
                 Decision::Uncounted => {}
                 Decision::Admitted(ticket) => self.ticket.set(Some(Box::new(ticket))),
-                Decision::Refused => return self.refuse_overload(py, gate),
+                Decision::Refused => return self.refuse_overload(py),
                 Decision::Waits(ticket) => {
                     ticket.hold(&Bound::new(py, TicketHolder::new(WaitingHandshake(self.clone())))?)?;
                     self.ticket.set(Some(Box::new(ticket)));
@@ -159,17 +159,18 @@ impl Session {
         core.runner.start(py, self.clone(), core.runner.app.clone_ref(py), start)
     }
 
-    /// The connection ends: a handshake that waits for its turn stops waiting.
-    pub(super) fn leave_queue(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(ticket) = self.ticket.take() else { return Ok(()) };
+    /// The connection ends: a handshake that waits for its turn stops waiting. Returns whether it did wait.
+    pub(super) fn leave_queue(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(ticket) = self.ticket.take() else { return Ok(false) };
         let left = ticket.leave(py);
         self.ticket.set(Some(ticket));
         left
     }
 
     /// Answer 503: there is no place for the handshake.
-    fn refuse_overload(&self, py: Python<'_>, gate: &Gate) -> PyResult<()> {
-        self.refuse_with(py, gate::STATUS, "Service Unavailable", Some(&gate.hints))
+    pub(super) fn refuse_overload(&self, py: Python<'_>) -> PyResult<()> {
+        let hints = self.core.runner.gate.as_ref().map(|gate| &gate.hints);
+        self.refuse_with(py, gate::STATUS, "Service Unavailable", hints)
     }
 
     /// The server's own fields, in front of each response.
@@ -298,12 +299,10 @@ impl Waiting for WaitingHandshake {
 
     /// Answer 503, unless the connection has ended.
     fn refuse(&self, py: Python<'_>) -> PyResult<()> {
-        match &self.0.core.runner.gate {
-            Some(gate) if self.0.stage() == Stage::Connecting => {
-                self.0.guard(py, "refuse", |session| session.refuse_overload(py, gate))
-            }
-            _ => Ok(()),
+        if self.0.stage() != Stage::Connecting {
+            return Ok(());
         }
+        self.0.guard(py, "refuse", |session| session.refuse_overload(py))
     }
 
     /// Do nothing: handshakes are not parked.
