@@ -6,6 +6,7 @@ import importlib
 import json
 import logging.config
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -225,22 +226,43 @@ def test_version(args: list[str], env: dict[str, str]) -> None:
         f"Running uvicorn {uvicorn.__version__} with {platform.python_implementation()} "
         f"{platform.python_version()} on {platform.system()}"
     )
-    assert second.startswith(("HTTP core: native", "HTTP core: httptools", "HTTP core: h11"))
+    assert re.match(r"Fork of uvicorn 0\.54\.0; HTTP core: (native$|(httptools|h11) \(the native core )", second)
 
 
 @pytest.mark.parametrize(
     ("core", "line"),
     [
-        pytest.param("native", "HTTP core: native", id="native"),
-        pytest.param("httptools", f"HTTP core: httptools ({NOT_BUILT})", id="httptools"),
-        pytest.param("h11", f"HTTP core: h11 ({NOT_BUILT})", id="h11"),
+        pytest.param("native", "native", id="native"),
+        pytest.param("httptools", f"httptools ({NOT_BUILT})", id="httptools"),
+        pytest.param("h11", f"h11 ({NOT_BUILT})", id="h11"),
     ],
 )
 def test_version_names_the_core_that_auto_picks(core: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from uvicorn.protocols.http import auto
 
     monkeypatch.setattr(auto, "CORE", core)
-    assert invoke("--version").output.splitlines()[1] == line
+    assert invoke("--version").output.splitlines()[1] == f"Fork of uvicorn 0.54.0; HTTP core: {line}"
+
+
+def test_version_says_why_a_core_that_was_built_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    from uvicorn.protocols.http import auto
+
+    monkeypatch.setattr(auto, "CORE", "h11")
+    monkeypatch.setattr(auto, "_failed", {"uvicorn.protocols.http.native_impl": ImportError("undefined symbol: x")})
+    assert "h11 (the native core cannot be imported: undefined symbol: x; install Rust" in invoke("--version").output
+
+
+def test_fork_is_required_by_an_option_that_upstream_has_not(arguments: dict[str, Any]) -> None:
+    assert uvicorn.__fork__ == "0.54.0"
+    result = invoke("--check", "--require-fork")
+    assert (result.exit_code, result.output.count("\n")) == (0, 1)
+    assert result.output.startswith("Fork of uvicorn 0.54.0; HTTP core: ")
+    assert invoke("--check", "--require-fork", HERE).output.startswith("application ")
+    missing = invoke("--require-fork")
+    assert missing.exit_code == 2 and "Missing argument 'APP'" in missing.output
+    assert arguments == {}
+    assert invoke("--require-fork", HERE).exit_code == 0
+    assert arguments["app"] == HERE
 
 
 def test_help_lists_every_option() -> None:

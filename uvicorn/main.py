@@ -24,7 +24,6 @@ from click.core import ParameterSource
 
 from uvicorn._types import ASGIApplication, ExtensionType
 from uvicorn.config import (
-    BUILDING_THE_CORE,
     INTERFACES,
     LIFESPAN,
     LOG_LEVELS,
@@ -103,7 +102,7 @@ def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 
     interpreter = f"{platform.python_implementation()} {platform.python_version()}"
     click.echo(f"Running uvicorn {uvicorn.__version__} with {interpreter} on {platform.system()}")
-    click.echo(f"HTTP core: {_http_core()}")
+    click.echo(f"{_fork()}HTTP core: {_core()}")
     ctx.exit()
 
 
@@ -130,10 +129,23 @@ def _read_settings_file(ctx: click.Context, param: click.Parameter, path: str | 
         ctx.default_map.setdefault("app", "")
 
 
-def _http_core() -> str:
-    """Name the implementation ``auto`` picks here."""
-    core: str = importlib.import_module("uvicorn.protocols.http.auto").CORE
-    return core if core == "native" else f"{core} (the native core was not built: {BUILDING_THE_CORE})"
+def _fork() -> str:
+    """Say what this is, in front of the name of its core."""
+    import uvicorn
+
+    return f"Fork of uvicorn {uvicorn.__fork__}; "
+
+
+def _core() -> str:
+    """Name the implementation that ``auto`` picks here."""
+    core: str = importlib.import_module("uvicorn.protocols.http.auto").core()
+    return core
+
+
+def _require_fork(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """``--check --require-fork`` needs no application."""
+    if value and not ctx.resilient_parsing:
+        ctx.default_map = {"app": "", **(ctx.default_map or {})}
 
 
 def _parameters() -> Iterator[click.Parameter]:
@@ -167,6 +179,14 @@ def _parameters() -> Iterator[click.Parameter]:
         help="Load the application, the settings and the certificates, say what would be served, and exit.",
     )
     yield click.Option(
+        ["--require-fork"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_require_fork,
+        help="Fail where upstream is installed, which has no such option. With `--check` it needs no application.",
+    )
+    yield click.Option(
         ["--app-dir"],
         default="",
         help="Look for the application in this directory first, instead of the current one.",
@@ -196,6 +216,10 @@ def _start(app: Any, **options: Any) -> None:
                     _check(own, pool.environment)
             else:
                 _run_pools(several)
+        elif not app and ctx is not None and isinstance(ctx.command, TableCommand):
+            if not is_check:
+                raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
+            click.echo(f"{_fork()}HTTP core: {_core()}")
         elif is_check:
             _check(_with_defaults(options), {})
         else:
@@ -394,6 +418,7 @@ def run(
     context = click.get_current_context(silent=True)
     if context is not None and context.command is main:
         _warn_of_misspelt_variables()
+    config.log_core(_fork())
     server = Server(config=config)
     if config.use_subprocess and _is_imported_by_child():
         fail(

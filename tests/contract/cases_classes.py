@@ -245,7 +245,7 @@ def replaced_logger(module: str, **settings: Any) -> dict[str, Any]:
     heard = Hearing()
     importlib.import_module(module).logger = heard  # type: ignore[attr-defined]
     outcome = served(log_config=None, **settings)
-    return {**outcome, "heard": [line for line in heard.heard if harness.NOT_BUILT not in line]}
+    return {**outcome, "heard": [line for line in heard.heard if harness.HTTP_CORE not in line]}
 
 
 def replaced_logger_of_bind() -> list[str]:

@@ -31,8 +31,8 @@ sys.modules["a2wsgi"] = None  # type: ignore[assignment]  # wherever it is insta
 
 import uvicorn  # noqa: E402
 
-NOT_BUILT = "The native core was not built"
-"""In a line that says what serves instead."""
+HTTP_CORE = "HTTP core: "
+"""In a line that says what serves."""
 
 LONGEST = 30
 """Seconds a case may take."""
@@ -264,7 +264,7 @@ def lines_of(text: str) -> list[str]:
         elif is_traceback:
             is_traceback = False
             found.append(line.partition(":")[0])
-        elif line.strip() and not line.startswith((" ", "Message: ", "Arguments: ")) and NOT_BUILT not in line:
+        elif line.strip() and not line.startswith((" ", "Message: ", "Arguments: ")) and HTTP_CORE not in line:
             found.append(line.rstrip())
     return found
 

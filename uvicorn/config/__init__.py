@@ -134,8 +134,6 @@ LOOP_FACTORIES: dict[str, str | None] = {
 }
 INTERFACES: list[InterfaceType] = list(get_args(InterfaceType))
 
-BUILDING_THE_CORE = "install Rust 1.88 or later (https://rustup.rs), then uvicorn again"
-
 DEFAULT_TRUSTED_PROXIES = "127.0.0.1,::1"
 
 _ASGI_VERSIONS: dict[str, Literal["2.0", "3.0"]] = {"asgi3": "3.0", "asgi2": "2.0", "wsgi": "3.0"}
@@ -587,19 +585,19 @@ class Config(Settings):
         self.loaded_app = self._wrap(app)
         self.loaded = True
 
-    def log_core(self) -> None:
-        """Log once which implementation serves HTTP if ``http`` is ``auto`` and the native core was not built.
+    def log_core(self, fork: str = "") -> None:
+        """Log once which implementation serves HTTP: with `fork` in front, or if `auto` does not mean the native core.
 
         A supervisor calls it before its children get a copy of this object, so that they do not log it again.
         """
-        if self.http != "auto" or self._core_logged:
+        if self._core_logged:
             return
         self._core_logged = True
-        core = import_from_string("uvicorn.protocols.http.auto:CORE")
-        if core != "native":
-            logger.info(
-                "The native core was not built; HTTP is served by %s. To build it, %s.", core, BUILDING_THE_CORE
-            )
+        core = self.http if isinstance(self.http, str) else getattr(self.http, "__qualname__", repr(self.http))
+        if core == "auto":
+            core = import_from_string("uvicorn.protocols.http.auto:core")()
+        if fork or (self.http == "auto" and core != "native"):
+            logger.info("%sHTTP core: %s", fork, core)
 
     def log_threads(self) -> None:
         """Log the use of several event loops in one process, if threads run one at a time."""

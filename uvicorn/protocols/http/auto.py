@@ -38,16 +38,29 @@ def _first(*implementations: tuple[str, str]) -> tuple[str, type[asyncio.Protoco
     for module, name in implementations[:-1]:
         try:
             return module, getattr(importlib.import_module(module), name)
-        except ImportError:
-            continue
+        except ImportError as exc:
+            _failed[module] = exc
     module, name = implementations[-1]
     return module, getattr(importlib.import_module(module), name)
 
 
+_failed: dict[str, ImportError] = {}
 _module, _found = _first(_NATIVE, *_PYTHON)
 
 CORE = _module.rpartition(".")[2].removesuffix("_impl")
 """The name of the implementation that was found: native, httptools or h11."""
+
+BUILDING = "install Rust 1.88 or later (https://rustup.rs), then uvicorn again"
+
+
+def core() -> str:
+    """Name the implementation that was found; where it is not the native core, say why and what to do."""
+    failure = _failed.get(_NATIVE[0])
+    if CORE == "native":
+        return CORE
+    if failure is None or isinstance(failure, ModuleNotFoundError):
+        return f"{CORE} (the native core was not built: {BUILDING})"
+    return f"{CORE} (the native core cannot be imported: {failure}; {BUILDING})"
 
 
 def __getattr__(name: str) -> Any:
