@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Three integers, because programs compare them; above every release of upstream's 0.54, and within `>=0.54,<0.55`. The
 # line of `uvicorn --version` marks the fork.
 __version__ = "0.54.100"
-# The release of upstream that this fork stands in for. Upstream has no such name: `assert uvicorn.__fork__`.
+# The release of upstream that this fork replaces. Upstream has no such name: `assert uvicorn.__fork__`.
 __fork__ = "0.54.0"
 __all__ = ["Config", "Server", "main", "run"]
 

@@ -397,7 +397,7 @@ class _Ranking(Generic[TicketT]):
 
 
 def _left(seconds: float, half_life: float = HALF_LIFE) -> float:
-    """Return the part of what is known of a client that still counts after `seconds`."""
+    """Return the part of a figure about a client that still counts after `seconds`."""
     return math.pow(0.5, seconds / half_life)
 
 
