@@ -219,6 +219,34 @@ async def test_exception_of_any_kind_in_the_middle_cuts_the_response(
     assert messages(caplog) == ["Exception in ASGI application\n"]
 
 
+@pytest.mark.parametrize("error", [GeneratorExit, BaseException, asyncio.CancelledError])
+@pytest.mark.parametrize("plainly", ["none", "debug", "factory", "as usual"])
+async def test_exception_of_an_awaited_child_is_the_application_s(
+    http_protocol_cls: Any, error: type[BaseException], plainly: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task throws it into its coroutine, and the interpreter closes what that awaits for a `GeneratorExit`."""
+
+    async def child() -> None:
+        raise error
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.get_running_loop().create_task(child())
+
+    if plainly == "none":
+        monkeypatch.setenv("UVICORN_SHORTCUTS", "none")
+    loop = asyncio.get_running_loop()
+    loop.set_debug(plainly == "debug")
+    async with serve(http_protocol_cls, app) as service:
+        if plainly == "factory":
+            loop.set_task_factory(lambda loop, coro, **keywords: asyncio.Task(coro, loop=loop, **keywords))
+        client = await service.connect()
+        await client.send(GET)
+        assert await client.rest() == SERVER_ERROR
+        await wait_until(lambda: not service.state.tasks)
+    loop.set_debug(False)
+    loop.set_task_factory(None)
+
+
 async def test_call_that_is_thrown_away_costs_its_connection_and_is_not_logged(
     http_protocol_cls: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -317,6 +317,19 @@ async def test_task_waits_for_what_its_step_awaited(world: World) -> None:
     assert await world.end() == [None, None] and seen == [False, 1, True]
 
 
+async def test_generator_exit_of_a_child_is_raised_where_it_is_awaited(world: World) -> None:
+    async def child() -> None:
+        raise GeneratorExit
+
+    async def script(world: World, more: Any) -> None:
+        await asyncio.get_running_loop().create_task(child())
+
+    await world.open(script)
+    world.tell()
+    assert await world.end() == [("GeneratorExit",)]
+    await wait_until(lambda: world.tasks[0].done())
+
+
 # Cancellation.
 
 

@@ -161,9 +161,61 @@ async def result_of(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-async def run_asgi(self: Awaitable[None]) -> None:
-    """Await a native `RequestResponseCycle`: a coroutine that task factories and debuggers can inspect."""
-    await self
+class _Turn:
+    """Yields what a native cycle has yielded, and looks like that to debuggers."""
+
+    __slots__ = ("yielded", "_cycle")
+
+    def __init__(self, cycle: Any) -> None:
+        self.yielded: list[object] = []
+        self._cycle = cycle
+
+    def __await__(self) -> _Turn:
+        return self
+
+    def __iter__(self) -> _Turn:
+        return self
+
+    def __next__(self) -> object:
+        if self.yielded:
+            return self.yielded.pop()
+        raise StopIteration
+
+    @property
+    def cr_frame(self) -> Any:
+        """The frame of the application."""
+        return self._cycle.cr_frame
+
+    @property
+    def cr_await(self) -> Any:
+        """The object that the application awaits."""
+        return self._cycle.cr_await
+
+
+async def run_asgi(self: Coroutine[Any, Any, None]) -> None:
+    """Run a native `RequestResponseCycle`: a coroutine that task factories and debuggers can inspect.
+
+    It is not awaited: the interpreter closes an awaited object where it should throw a `GeneratorExit` into it, as the
+    step of a task does whose child has raised one.
+    """
+    task = asyncio.current_task()
+    turn: Any = _Turn(self)
+    step: Callable[[Any], Any] = self.send
+    value: BaseException | None = None
+    while True:
+        try:
+            turn.yielded.append(step(value))
+        except StopIteration:
+            return
+        try:
+            await turn
+        except BaseException as exc:
+            if isinstance(exc, GeneratorExit) and is_thrown_away(task):
+                self.close()
+                raise
+            step, value = self.throw, exc
+        else:
+            step, value = self.send, None
 
 
 def end_with(cycle: Any) -> Callable[[asyncio.Future[Any]], None]:
