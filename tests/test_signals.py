@@ -360,7 +360,7 @@ def test_sigterm_finishes_the_work_and_then_kills_the_process(cwd: Path, loop: s
         assert server.wait() == -signal.SIGTERM
         assert read_until(client, b"last")
         client.close()
-        shown = [line.split(maxsplit=1)[1] for line in server.error_output.splitlines()[4:]]
+        shown = [line.split(maxsplit=1)[1] for line in server.error_output.splitlines()[5:]]
         assert shown == [
             "Shutting down",
             "Waiting for connections to close. (CTRL+C to force quit)",
@@ -411,7 +411,7 @@ def test_signal_during_startup_is_honoured_when_that_is_complete(cwd: Path) -> N
         assert server.wait() == -signal.SIGTERM
         shown = [line.split(maxsplit=1)[1].split()[0] for line in server.error_output.splitlines()]
         assert shown == [
-            *("Started", "Waiting", "Application", "Uvicorn"),
+            *("Fork", "Started", "Waiting", "Application", "Uvicorn"),
             *("Shutting", "Waiting", "Application", "Finished"),
         ]
 

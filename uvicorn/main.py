@@ -418,7 +418,6 @@ def run(
     context = click.get_current_context(silent=True)
     if context is not None and context.command is main:
         _warn_of_misspelt_variables()
-    config.log_core(_fork())
     server = Server(config=config)
     if config.use_subprocess and _is_imported_by_child():
         fail(
@@ -434,6 +433,7 @@ def run(
         else:
             # Before there is an event loop, so that a mistake in the application is the first thing to be seen.
             config.load_app()
+            config.log_core(_fork())
             if config.systemd:
                 _notify_of(server, 1)
             server.run()
@@ -492,7 +492,7 @@ def _supervise(config: Config, server: Server) -> None:
     # Through the module, where they are imported when they are first asked for, and may have been replaced.
     this: Any = sys.modules[__name__]
     config.check()
-    config.log_core()
+    config.log_core(_fork())
     if not config.should_reload:
         config.log_threads()
     sockets = config.bind_sockets()
