@@ -257,7 +257,7 @@ def test_fork_is_required_by_an_option_that_upstream_has_not(arguments: dict[str
     result = invoke("--check", "--require-fork")
     assert (result.exit_code, result.output.count("\n")) == (0, 1)
     assert result.output.startswith("Fork of uvicorn 0.54.0; HTTP core: ")
-    assert invoke("--check", "--require-fork", HERE).output.startswith("application ")
+    assert "application " in invoke("--check", "--require-fork", HERE).output
     missing = invoke("--require-fork")
     assert missing.exit_code == 2 and "Missing argument 'APP'" in missing.output
     assert arguments == {}

@@ -198,7 +198,10 @@ async def run_asgi(self: Coroutine[Any, Any, None]) -> None:
     It is not awaited: the interpreter closes an awaited object where it should throw a `GeneratorExit` into it, as the
     step of a task does whose child has raised one.
     """
-    task = asyncio.current_task()
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # a double of a loop takes the steps
+        task = None
     turn: Any = _Turn(self)
     step: Callable[[Any], Any] = self.send
     value: BaseException | None = None
