@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import gc
 import socket
 import string
 import sys
+import weakref
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -278,3 +281,24 @@ async def test_double_of_a_loop_is_asked_for_a_task_in_the_context() -> None:
     start_task(loop, run(), contextvars.Context())  # type: ignore[arg-type]
     assert seen == ["unset"]
     await loop.run_one()
+
+
+async def test_exception_of_a_wrapped_cycle_is_not_left_to_the_collector() -> None:
+    """Its traceback leads to the coroutine that threw it, and with that to all that the application had."""
+
+    class Cancelled(BaseException):
+        pass
+
+    waiting: Any = asyncio.Event().wait()
+    coroutine = utils.run_asgi(waiting)
+    coroutine.send(None)
+    error = Cancelled()
+    kept = weakref.ref(error)
+    gc.disable()
+    try:
+        with contextlib.suppress(Cancelled):
+            coroutine.throw(error)
+        del error
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -210,6 +210,8 @@ async def run_asgi(self: Coroutine[Any, Any, None]) -> None:
             turn.yielded.append(step(value))
         except StopIteration:
             return
+        finally:
+            value = None  # its traceback leads here: only a collector could free both
         try:
             await turn
         except BaseException as exc:
@@ -218,7 +220,7 @@ async def run_asgi(self: Coroutine[Any, Any, None]) -> None:
                 raise
             step, value = self.throw, exc
         else:
-            step, value = self.send, None
+            step = self.send
 
 
 def end_with(cycle: Any) -> Callable[[asyncio.Future[Any]], None]:
