@@ -372,8 +372,7 @@ impl Conversation for Session {
 
     /// End without an error: any work left was dropped deliberately.
     fn end(&self, py: Python<'_>) -> PyResult<Option<Rc<Ticket>>> {
-        let given_back = self.ticket.take().map_or(Ok(()), |ticket| ticket.give_back_unmeasured(py));
-        given_back.map(|()| None)
+        self.give_place_back(py).map(|()| None)
     }
 
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {

@@ -159,6 +159,11 @@ impl Session {
         core.runner.start(py, self.clone(), core.runner.app.clone_ref(py), start)
     }
 
+    /// The handshake is over. How long it took says nothing about requests.
+    pub(super) fn give_place_back(&self, py: Python<'_>) -> PyResult<()> {
+        self.ticket.take().map_or(Ok(()), |ticket| ticket.give_back_unmeasured(py))
+    }
+
     /// The connection ends: a handshake that waits for its turn stops waiting. Returns whether it did wait.
     pub(super) fn leave_queue(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(ticket) = self.ticket.take() else { return Ok(false) };
@@ -210,9 +215,7 @@ impl Session {
         self.log_handshake(py, answer.status(), &response, true)?;
         self.enter(State::Accepted(Box::new(Wire::new(answer.deflate).in_pieces(self.pieces_from()))));
         self.core.count(places::ACCEPTED);
-        if let Some(ticket) = self.ticket.take() {
-            ticket.give_back_unmeasured(py)?;
-        }
+        self.give_place_back(py)?;
         self.write_head(py, &response)?;
         self.say(py, ("connection open",))?;
         self.start_keepalive(py)?;
@@ -292,9 +295,7 @@ impl Waiting for WaitingHandshake {
         if session.stage() == Stage::Connecting {
             return session.guard(py, "admit", |session| session.call_application(py));
         }
-        let ticket = session.ticket.take();
-        drop(ticket);
-        Ok(())
+        session.give_place_back(py)
     }
 
     /// Answer 503, unless the connection has ended.
