@@ -102,7 +102,7 @@ def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 
     interpreter = f"{platform.python_implementation()} {platform.python_version()}"
     click.echo(f"Running uvicorn {uvicorn.__version__} with {interpreter} on {platform.system()}")
-    click.echo(f"{_fork()}HTTP core: {_core()}")
+    click.echo(_what_serves())
     ctx.exit()
 
 
@@ -136,10 +136,9 @@ def _fork() -> str:
     return f"Fork of uvicorn {uvicorn.__fork__}; "
 
 
-def _core() -> str:
-    """Name the implementation that ``auto`` picks here."""
-    core: str = importlib.import_module("uvicorn.protocols.http.auto").core()
-    return core
+def _what_serves() -> str:
+    """Say what this is, and which HTTP implementation ``auto`` picks here."""
+    return f"{_fork()}HTTP core: {importlib.import_module('uvicorn.protocols.http.auto').core()}"
 
 
 def _require_fork(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -219,7 +218,7 @@ def _start(app: Any, **options: Any) -> None:
         elif not app and ctx is not None and isinstance(ctx.command, TableCommand):
             if not is_check:
                 raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
-            click.echo(f"{_fork()}HTTP core: {_core()}")
+            click.echo(_what_serves())
         elif is_check:
             _check(_with_defaults(options), {})
         else:

@@ -401,6 +401,33 @@ def _left(seconds: float, half_life: float = HALF_LIFE) -> float:
     return math.pow(0.5, seconds / half_life)
 
 
+class _Known:
+    """The record of one client.
+
+    Attributes:
+        asked: for how many seconds it has asked for a place, the latest most of all.
+        longest: how many seconds a request took at most, likewise.
+        at: when these were right.
+        since: from when on it is known.
+        took: how many seconds a request takes on average, 0 if none has ended.
+    """
+
+    __slots__ = ("asked", "longest", "at", "since", "took")
+
+    def __init__(self, since: float) -> None:
+        self.asked = 0.0
+        self.longest = 0.0
+        self.at = since
+        self.since = since
+        self.took = 0.0
+
+    def fade(self, now: float) -> None:
+        """Bring it up to `now`: the past counts less."""
+        self.asked *= _left(now - self.at)
+        self.longest *= _left(now - self.at, REMEMBERED)
+        self.at = now
+
+
 class ClientDemand:
     """How many places clients have asked for lately, on average, and how long their requests take.
 
@@ -410,40 +437,40 @@ class ClientDemand:
     __slots__ = ("_known", "_took")
 
     def __init__(self) -> None:
-        # Seconds, when they were so many, since when the client is known; how long a request takes, 0 if none ended;
-        # and how long one took at most.
-        self._known: OrderedDict[object, tuple[float, float, float, float, float]] = OrderedDict()
+        self._known: OrderedDict[object, _Known] = OrderedDict()
         self._took = 0.0  # of all clients
 
     def miss(self, client: object, now: float) -> None:
         """A request of `client` is not served."""
-        asked, at, since, took, longest = self._known.pop(client, (0.0, now, now, 0.0, 0.0))
-        asked = asked * _left(now - at) + (took or self._took or 1.0)
-        self._keep(client, (asked, now, since, took, longest * _left(now - at, REMEMBERED)))
+        known = self._faded(client, now, now)
+        known.asked += known.took or self._took or 1.0
 
     def learn(self, client: object, ran: float, now: float) -> None:
         """A request of `client` has ended that had its place for `ran` seconds."""
-        asked, at, since, took, longest = self._known.pop(client, (0.0, now, now - ran, 0.0, 0.0))
-        if took:
-            took += (ran - took) / FEW
+        known = self._faded(client, now - ran, now)
+        if known.took:
+            known.took += (ran - known.took) / FEW
         else:
-            asked *= ran / (self._took or 1.0)  # those that were not served would have taken as long
-            took = ran
+            known.asked *= ran / (self._took or 1.0)  # those that were not served would have taken as long
+            known.took = ran
         self._took += (ran - self._took) / MANY if self._took else ran
-        longest = max(ran, longest * _left(now - at, REMEMBERED))
-        self._keep(client, (asked * _left(now - at) + ran, now, since, took, longest))
+        known.asked += ran
+        known.longest = max(ran, known.longest)
 
-    def _keep(self, client: object, known: tuple[float, float, float, float, float]) -> None:
-        """Know one more, and forget the one that was known longest if they are too many."""
+    def _faded(self, client: object, since: float, now: float) -> _Known:
+        """Return the record of `client`, brought up to `now`. Of too many, the one longest unchanged is dropped."""
+        known = self._known.pop(client, None) or _Known(since)
+        known.fade(now)
         self._known[client] = known
         if len(self._known) > KNOWN:
             self._known.popitem(last=False)
+        return known
 
     def places(self, client: object, now: float, ages: float = 0.0) -> float:
         """Return how many places `client` has asked for on average, `ages` seconds for requests that run."""
-        asked, at, since, *_ = self._known.get(client, (0.0, now, now))
-        seen = 1 - _left(max(now - since, NEW))  # the part of the average that it was here for
-        return (asked * _left(now - at) + ages) * math.log(2) / HALF_LIFE / seen
+        known = self._known.get(client) or _Known(now)
+        seen = 1 - _left(max(now - known.since, NEW))  # the part of the average that it was here for
+        return (known.asked * _left(now - known.at) + ages) * math.log(2) / HALF_LIFE / seen
 
     @property
     def usual(self) -> float:
@@ -453,13 +480,15 @@ class ClientDemand:
     def took(self, client: object) -> float:
         """Return how many seconds a request of `client` takes; infinity, if it is not known."""
         known = self._known.get(client)
-        return math.inf if known is None else known[3] or math.inf
+        return math.inf if known is None else known.took or math.inf
 
     def is_brief(self, client: object, seconds: float, now: float) -> bool:
         """Whether requests of `client` take no longer than `seconds`, as far as is known: on average, and none lately
         took much longer."""
-        _, at, _, took, longest = self._known.get(client, (0.0, now, now, 0.0, 0.0))
-        return 0 < took <= seconds and longest * _left(now - at, REMEMBERED) <= LONGER * seconds
+        known = self._known.get(client)
+        if known is None or not 0 < known.took <= seconds:
+            return False
+        return known.longest * _left(now - known.at, REMEMBERED) <= LONGER * seconds
 
 
 class Admission(Generic[TicketT]):
