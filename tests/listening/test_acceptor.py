@@ -192,6 +192,19 @@ async def test_any_other_error_is_tried_again(
     server.close()
 
 
+async def test_socket_that_its_owner_has_closed_can_be_closed(
+    sock: Faulty, protocol: type[Recorder], log: pytest.LogCaptureFixture
+) -> None:
+    """A program closes the socket that it gave to the server; the shutdown must go on, and there is nothing to log."""
+    server = Acceptor(sock, protocol, backlog=10)
+    await server.start_serving()
+    sock.close()
+    server.close()
+    await server.wait_closed()
+    assert not server.is_serving()
+    assert not log.messages
+
+
 async def test_protocol_that_cannot_be_made_closes_the_connection(sock: Faulty) -> None:
     def broken() -> asyncio.Protocol:
         raise RuntimeError("no protocol")

@@ -188,7 +188,9 @@ class Acceptor(asyncio.AbstractServer):
 
     def _look_away(self) -> None:
         assert self._sock is not None
-        self._loop.remove_reader(self._sock.fileno())
+        descriptor = self._sock.fileno()
+        if descriptor >= 0:  # else whoever handed the socket over has closed it
+            self._loop.remove_reader(descriptor)
 
     async def serve_forever(self) -> None:
         """Accept connections until this call is cancelled, then close."""
@@ -247,7 +249,8 @@ class Acceptor(asyncio.AbstractServer):
                     return False
                 if exc.errno in _LOST:
                     continue
-                self._rest(exc)
+                if self._sock.fileno() >= 0:
+                    self._rest(exc)
                 return False
             if visit is not None:
                 connection = CountedSocket.take(connection, visit)

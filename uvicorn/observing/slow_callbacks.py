@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ class Slow(NamedTuple):
         seconds: for how long it ran; see above.
         what: the task and its coroutine, or the function.
         request: that it was for; empty if for none.
-        stack: where it was when it was last seen.
+        stack: where it was in most samples; of two, the one seen first.
     """
 
     when: str
@@ -51,7 +51,7 @@ class _Sample(NamedTuple):
     began: float
     what: str
     request: str
-    stack: list[str]
+    stacks: Counter[tuple[str, ...]]
 
 
 class SlowCallbacks:
@@ -107,7 +107,7 @@ class SlowCallbacks:
         with self._lock:
             sample, self._sample = self._sample, None
             if sample is None and now - self._due >= self.threshold:
-                sample = _Sample(None, self._due, UNSEEN, "", [])
+                sample = _Sample(None, self._due, UNSEEN, "", Counter([()]))
             self._end(sample, now)
         self._arm()
 
@@ -131,19 +131,21 @@ class SlowCallbacks:
         key = (None, id(frames[0])) if task is None else (id(task), None)
         sample = self._sample
         began = self._due
+        stack = tuple(stacks.lines_of(frames))
         if sample is not None:
             if sample.key == key:
-                began = sample.began
-            else:
-                self._end(sample, now)
-                began = self._looked_at
+                sample.stacks[stack] += 1
+                return
+            self._end(sample, now)
+            began = self._looked_at
         what = stacks.name_of(frames[0].f_code) if task is None else stacks.called(task)
         request = "" if task is None else self._request_of(task)
-        self._sample = _Sample(key, began, what, request, stacks.lines_of(frames))
+        self._sample = _Sample(key, began, what, request, Counter([stack]))
 
     def _end(self, sample: _Sample | None, now: float) -> None:
         if sample is None or now - sample.began < self.threshold:
             return
         seconds = now - sample.began
+        ((stack, _),) = sample.stacks.most_common(1)
         when = datetime.fromtimestamp(time.time() - seconds, timezone.utc).isoformat(timespec="milliseconds")
-        self.recent.append(Slow(when, round(seconds, 3), sample.what, sample.request, sample.stack))
+        self.recent.append(Slow(when, round(seconds, 3), sample.what, sample.request, list(stack)))
