@@ -415,7 +415,7 @@ def test_slow_task_shows_where_it_was_in_most_samples(monkeypatch: pytest.Monkey
     watched = Watched(monkeypatch)
     watched.task = SimpleNamespace(get_coro=lambda: None, get_name=lambda: "step")
     blocks = [(lambda: sys._getframe())()]
-    for frames in ([sys._getframe()], blocks, blocks, [sys._getframe()]):
+    for frames in ([sys._getframe()], blocks, blocks, blocks, [sys._getframe()]):
         watched.frames = frames
         watched.look(0.5)
     expected = stacks.lines_of(blocks)
