@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
+from tests import prefork
 from tests.utils import PATIENCE
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 RUNNING = re.compile(r"Uvicorn running on \w+://.*:(\d+) \(Press CTRL\+C to quit\)")
 
+INTERPRETER = (sys.executable, "-m", "uvicorn")
+"""The command by default. It is forked from an interpreter that waits (`prefork`), where that makes no difference."""
 
 APP_BEGINS = """
 async def app(scope, receive, send):
@@ -55,16 +59,20 @@ class ServerProcess:
         *args: str | os.PathLike[str],
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
-        command: Sequence[str | os.PathLike[str]] = (sys.executable, "-m", "uvicorn"),
+        command: Sequence[str | os.PathLike[str]] = INTERPRETER,
         pass_fds: Sequence[int] = (),
     ) -> None:
         self.arguments = tuple(map(str, args))
         self._output: dict[str, str] = {"stdout": "", "stderr": ""}
         self._changed = threading.Condition()
-        self.process = subprocess.Popen(
+        environment = _environment(env or {}, is_rewritten=cwd is not None)
+        forked = None
+        if command is INTERPRETER and not pass_fds and prefork.AVAILABLE:
+            forked = _fork_server().start(self.arguments, cwd, environment)
+        self.process = forked or subprocess.Popen(
             [*command, *args],
             cwd=cwd,
-            env=_environment(env or {}, is_rewritten=cwd is not None),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -192,6 +200,11 @@ class ServerProcess:
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+@functools.cache
+def _fork_server() -> prefork.ForkServer:
+    return prefork.ForkServer(_environment({}, is_rewritten=True))
 
 
 def _environment(extra: Mapping[str, str], is_rewritten: bool) -> dict[str, str]:

@@ -189,7 +189,7 @@ class Acceptor(asyncio.AbstractServer):
     def _look_away(self) -> None:
         assert self._sock is not None
         descriptor = self._sock.fileno()
-        if descriptor >= 0:  # else whoever handed the socket over has closed it
+        if descriptor >= 0:  # a program may close the socket that it handed over
             self._loop.remove_reader(descriptor)
 
     async def serve_forever(self) -> None:
