@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import http.server
+import os
 import re
 import subprocess
 import sys
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.process import ROOT
 
@@ -203,3 +206,21 @@ def test_what_is_no_wheel_is_refused(tmp_path: Path, wrong: str) -> None:
     assert refused.returncode == 1
     assert refused.stderr.startswith("make-index: ") and len(refused.stderr.splitlines()) == 1
     assert not (tmp_path / "index" / "index.html").exists()
+
+
+@pytest.mark.parametrize("tag", ["0.54.100", "v0.54.100"])
+def test_release_is_what_its_workflow_makes_of_wheels(tmp_path: Path, tag: str) -> None:
+    """Its shell commands, run beside a wheel; a tag that does not name the version stops them."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "wheels.yml").read_text())
+    script = next(step["run"] for step in workflow["jobs"]["release"]["steps"] if "make-index" in step.get("run", ""))
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    (tmp_path / "uvicorn").mkdir()
+    (tmp_path / "uvicorn" / "__init__.py").write_text('__version__ = "0.54.100"\n')
+    path = wheel(tmp_path / "dist", "uvicorn", "0.54.100")
+    command = ["bash", "-e", "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "GITHUB_REF_NAME": tag}, check=False)
+    assert (done.returncode == 0) is (tag == "0.54.100")
+    assert (tmp_path / "dist" / "SHA256SUMS").exists() is (tag == "0.54.100")
+    if done.returncode == 0:
+        with tarfile.open(tmp_path / "dist" / "index.tar.gz") as index:
+            assert f"./uvicorn/{path.name}" in index.getnames()
