@@ -75,6 +75,7 @@ def test_each_pool_has_an_application_and_settings_of_its_own(tmp_path: Path) ->
         wait_for(lambda: all(is_gone(pid) for pid in pids))
         assert server.stop() == 0
         assert server.error_output.count("Started server process") == 2 * (1 + 2 * 2)
+        assert server.error_output.count("Fork of uvicorn ") == 1
     assert not (tmp_path / "api.sock").exists()
 
 
@@ -96,6 +97,8 @@ class Double:
     def run(self) -> None:
         assert self.fails or self.should_exit.wait(30)
         self.outcome = Outcome.FAILED if self.fails else Outcome.ENDED
+
+    def log_core(self, introduces: bool) -> None: ...
 
     def close(self) -> None:
         self.closed = True

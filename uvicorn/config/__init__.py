@@ -28,7 +28,14 @@ from uvicorn.config._values import LONGEST, accepts, check
 from uvicorn.config.application import build_app, detect_interface, warn_of_mistakes
 from uvicorn.config.default_headers import encode_fields, says_close, with_server, without_connection
 from uvicorn.config.errors import STARTUP_FAILURE, SettingError, blaming, blaming_package, fail, refusing_exit
-from uvicorn.config.implementations import check_protocol, is_ours, load_custom_loop, load_implementation, load_known
+from uvicorn.config.implementations import (
+    check_protocol,
+    introduction,
+    is_ours,
+    load_custom_loop,
+    load_implementation,
+    load_known,
+)
 from uvicorn.config.mounts import Mount, resolve_mounts
 from uvicorn.config.profile import WorkerProfile, processors
 from uvicorn.config.reload_paths import ReloadPaths, is_dir, resolve_reload_patterns, watched_paths
@@ -585,10 +592,11 @@ class Config(Settings):
         self.loaded_app = self._wrap(app)
         self.loaded = True
 
-    def log_core(self, fork: str = "") -> None:
-        """Log once which implementation serves HTTP: with `fork` in front, or if `auto` does not mean the native core.
+    def log_core(self, introduces: bool = False) -> None:
+        """Log once which implementation serves HTTP, if `auto` does not mean the native core.
 
-        A supervisor calls it before its children get a copy of this object, so that they do not log it again.
+        With `introduces`, log it in any case, after the name of this server: for commands and `uvicorn.run()`. A
+        supervisor calls it before its children get a copy of this object, so that they do not log it again.
         """
         if self._core_logged:
             return
@@ -596,8 +604,10 @@ class Config(Settings):
         core = self.http if isinstance(self.http, str) else getattr(self.http, "__qualname__", repr(self.http))
         if core == "auto":
             core = import_from_string("uvicorn.protocols.http.auto:core")()
-        if fork or (self.http == "auto" and core != "native"):
-            logger.info("%sHTTP core: %s", fork, core)
+        if introduces:
+            logger.info(introduction(core))
+        elif self.http == "auto" and core != "native":
+            logger.info("HTTP core: %s", core)
 
     def log_threads(self) -> None:
         """Log the use of several event loops in one process, if threads run one at a time."""

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from uvicorn._compat import iscoroutinefunction
 from uvicorn.config.errors import SettingError, blaming, blaming_package, fail
 from uvicorn.importer import ImportFromStringError, import_from_string
+
+
+def introduction(core: str) -> str:
+    """Return the line that tells this server from upstream, with the implementation that serves HTTP."""
+    fork = sys.modules["uvicorn"].__fork__  # to import the package is left to those above all rooms
+    return f"Fork of uvicorn {fork}; HTTP core: {core}"
 
 
 def is_ours(value: Any, known: Mapping[str, str | None]) -> bool:

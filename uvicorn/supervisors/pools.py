@@ -109,7 +109,6 @@ class Pool:
             if is_set:
                 with blaming(setting):
                     raise ValueError("it cannot be combined with several pools.")
-        config.log_core()
         config.log_threads()
         sockets = config.bind_sockets()
         close_later(self._cleanup, config, sockets)
@@ -153,6 +152,7 @@ class Pools:
         try:
             for plan in plans:
                 self.pools.append(Pool(plan))
+                self.pools[-1].supervisor.config.log_core(introduces=len(self.pools) == 1)
             if any(pool.supervisor.config.systemd for pool in self.pools):
                 # To the service manager all pools are one service.
                 from uvicorn.listening.systemd import shares_of_service
