@@ -192,13 +192,21 @@ async def test_any_other_error_is_tried_again(
     server.close()
 
 
+@pytest.mark.parametrize("rests", [False, True])
 async def test_socket_that_its_owner_has_closed_can_be_closed(
-    sock: Faulty, protocol: type[Recorder], log: pytest.LogCaptureFixture
+    sock: Faulty, protocol: type[Recorder], log: pytest.LogCaptureFixture, rests: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program closes the socket that it gave to the server; the shutdown must go on, and there is nothing to log."""
+    """A program closes the socket that it gave to the server: shutdown continues and logs nothing."""
+    monkeypatch.setattr(acceptor, "RETRY_DELAY", 0.05)
     server = Acceptor(sock, protocol, backlog=10)
     await server.start_serving()
+    if rests:
+        sock.failures.append(errno.EMFILE)
+        open_connection(sock.getsockname()).close()
+        await wait_until(lambda: server._retry)
+        log.clear()
     sock.close()
+    await wait_until(lambda: server._retry is None)
     server.close()
     await server.wait_closed()
     assert not server.is_serving()

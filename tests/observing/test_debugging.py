@@ -30,7 +30,7 @@ from uvicorn.middleware.in_flight import InFlight, InFlightMiddleware
 from uvicorn.observing import debugging, exposition, slow_callbacks, stacks
 from uvicorn.observing.debugging import LoopListing, OnSignal, RequestListing, listings_of, shown
 from uvicorn.observing.exposition import Exposition, is_local
-from uvicorn.observing.slow_callbacks import UNSEEN, SlowCallbacks
+from uvicorn.observing.slow_callbacks import MOST_STACKS, UNSEEN, SlowCallbacks
 from uvicorn.server import Server
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.threaded import ThreadedServer
@@ -421,6 +421,14 @@ def test_slow_task_shows_where_it_was_in_most_samples(monkeypatch: pytest.Monkey
     expected = stacks.lines_of(blocks)
     (slow,) = watched.turn()
     assert slow.stack == expected
+
+
+def test_stacks_of_a_long_callback_are_counted_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    monkeypatch.setattr(stacks, "lines_of", lambda _: [str(watched.now)])
+    for _ in range(2 * MOST_STACKS):
+        watched.look(0.25)
+    assert watched.watch._sample is not None and len(watched.watch._sample.stacks) == MOST_STACKS
 
 
 def test_many_short_callbacks_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,15 +182,19 @@ class Acceptor(asyncio.AbstractServer):
         self._listens = True
         self._watch()
 
+    def _is_closed(self) -> bool:
+        """Whether the program that supplied the socket has closed it."""
+        return self._sock is None or self._sock.fileno() < 0
+
     def _watch(self) -> None:
         assert self._sock is not None
-        self._loop.add_reader(self._sock.fileno(), self._accept)
+        if not self._is_closed():
+            self._loop.add_reader(self._sock.fileno(), self._accept)
 
     def _look_away(self) -> None:
         assert self._sock is not None
-        descriptor = self._sock.fileno()
-        if descriptor >= 0:  # a program may close the socket that it handed over
-            self._loop.remove_reader(descriptor)
+        if not self._is_closed():
+            self._loop.remove_reader(self._sock.fileno())
 
     async def serve_forever(self) -> None:
         """Accept connections until this call is cancelled, then close."""
@@ -249,7 +253,7 @@ class Acceptor(asyncio.AbstractServer):
                     return False
                 if exc.errno in _LOST:
                     continue
-                if self._sock.fileno() >= 0:
+                if not self._is_closed():
                     self._rest(exc)
                 return False
             if visit is not None:

@@ -22,6 +22,9 @@ from uvicorn.observing import stacks
 MOST = 32
 """Callbacks that are remembered: the last ones."""
 
+MOST_STACKS = 64
+"""Different stacks that are counted of one callback: the first ones. A callback may run for minutes."""
+
 LEAST_INTERVAL = 0.005
 """Seconds between two beats."""
 
@@ -36,7 +39,7 @@ class Slow(NamedTuple):
         seconds: for how long it ran; see above.
         what: the task and its coroutine, or the function.
         request: that it was for; empty if for none.
-        stack: where it was in most samples; of two, the one seen first.
+        stack: the most frequent one in the samples; of equals, the first.
     """
 
     when: str
@@ -134,7 +137,8 @@ class SlowCallbacks:
         stack = tuple(stacks.lines_of(frames))
         if sample is not None:
             if sample.key == key:
-                sample.stacks[stack] += 1
+                if stack in sample.stacks or len(sample.stacks) < MOST_STACKS:
+                    sample.stacks[stack] += 1
                 return
             self._end(sample, now)
             began = self._looked_at
