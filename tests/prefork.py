@@ -1,10 +1,9 @@
-"""Servers forked from an interpreter that waits with the server's modules imported: half of each start is importing.
+"""Fork servers from an interpreter that has imported their modules: importing takes half of each start.
 
-A child is what `python -m uvicorn ARGS` would be: of a process without threads or event loops, with its own session,
-directory, standard streams, `sys.path` and arguments, `uvicorn.__main__` run as `__main__`, and an end like any
-interpreter's. What an interpreter reads only when it starts (`PYTHON*`, coverage, limits of the allocator) cannot be
-given to it: `ForkServer.start` refuses any environment but its own, and `ServerProcess` starts an interpreter then.
-Linux only.
+A child behaves like `python -m uvicorn ARGS`. Its parent has no threads and no event loops. It gets its own session,
+directory, standard streams, `sys.path` and arguments, runs `uvicorn.__main__` as `__main__`, and ends like any
+interpreter. An interpreter reads some variables only at its start (`PYTHON*`, coverage, the allocator's limits), so
+`ForkServer.start` rejects every environment but its own, and `ServerProcess` then starts an interpreter. Linux only.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from collections.abc import Mapping, Sequence
 AVAILABLE = sys.platform == "linux"
 
 IMPORTED = ("uvicorn.main", "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto", "uvicorn.loops.auto")
-"""Modules of a server that reads no file of its own; the others are imported where they are needed."""
+"""Modules of nearly every server; a child imports the others itself."""
 
 LARGEST = 1 << 16
-"""Bytes of a request; more are refused by the socket."""
+"""Bytes of the largest request."""
 
 
 class ForkedProcess:

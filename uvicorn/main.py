@@ -37,7 +37,7 @@ from uvicorn.config import (
     WSProtocolType,
 )
 from uvicorn.config.errors import SETTING_FAILURE, STARTUP_FAILURE, exit_status, fail, report_error
-from uvicorn.config.implementations import introduction
+from uvicorn.config.implementations import banner
 from uvicorn.config.options import TableCommand, misspelt_variables, option_of
 from uvicorn.config.settings import (
     PREFIX,
@@ -132,7 +132,7 @@ def _read_settings_file(ctx: click.Context, param: click.Parameter, path: str | 
 
 def _what_serves() -> str:
     """Say what this is, and which HTTP implementation ``auto`` picks here."""
-    return introduction(importlib.import_module("uvicorn.protocols.http.auto").core())
+    return banner(importlib.import_module("uvicorn.protocols.http.auto").core())
 
 
 def _require_fork(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -426,7 +426,7 @@ def run(
         else:
             # Before there is an event loop, so that a mistake in the application is the first thing to be seen.
             config.load_app()
-            config.log_core(introduces=True)
+            config.log_core(with_banner=True)
             if config.systemd:
                 _notify_of(server, 1)
             server.run()
@@ -485,7 +485,7 @@ def _supervise(config: Config, server: Server) -> None:
     # Through the module, where they are imported when they are first asked for, and may have been replaced.
     this: Any = sys.modules[__name__]
     config.check()
-    config.log_core(introduces=True)
+    config.log_core(with_banner=True)
     if not config.should_reload:
         config.log_threads()
     sockets = config.bind_sockets()

@@ -98,7 +98,7 @@ class Double:
         assert self.fails or self.should_exit.wait(30)
         self.outcome = Outcome.FAILED if self.fails else Outcome.ENDED
 
-    def log_core(self, introduces: bool) -> None: ...
+    def log_core(self, with_banner: bool) -> None: ...
 
     def close(self) -> None:
         self.closed = True

@@ -29,8 +29,8 @@ from uvicorn.config.application import build_app, detect_interface, warn_of_mist
 from uvicorn.config.default_headers import encode_fields, says_close, with_server, without_connection
 from uvicorn.config.errors import STARTUP_FAILURE, SettingError, blaming, blaming_package, fail, refusing_exit
 from uvicorn.config.implementations import (
+    banner,
     check_protocol,
-    introduction,
     is_ours,
     load_custom_loop,
     load_implementation,
@@ -592,11 +592,11 @@ class Config(Settings):
         self.loaded_app = self._wrap(app)
         self.loaded = True
 
-    def log_core(self, introduces: bool = False) -> None:
+    def log_core(self, with_banner: bool = False) -> None:
         """Log once which implementation serves HTTP, if `auto` does not mean the native core.
 
-        With `introduces`, log it in any case, after the name of this server: for commands and `uvicorn.run()`. A
-        supervisor calls it before its children get a copy of this object, so that they do not log it again.
+        `with_banner` always logs the banner instead, as the command and `uvicorn.run()` do. A supervisor calls this
+        before its children copy this object, so that they do not log it again.
         """
         if self._core_logged:
             return
@@ -604,8 +604,8 @@ class Config(Settings):
         core = self.http if isinstance(self.http, str) else getattr(self.http, "__qualname__", repr(self.http))
         if core == "auto":
             core = import_from_string("uvicorn.protocols.http.auto:core")()
-        if introduces:
-            logger.info(introduction(core))
+        if with_banner:
+            logger.info(banner(core))
         elif self.http == "auto" and core != "native":
             logger.info("HTTP core: %s", core)
 

@@ -13,9 +13,9 @@ from uvicorn.config.errors import SettingError, blaming, blaming_package, fail
 from uvicorn.importer import ImportFromStringError, import_from_string
 
 
-def introduction(core: str) -> str:
-    """Return the line that tells this server from upstream, with the implementation that serves HTTP."""
-    fork = sys.modules["uvicorn"].__fork__  # to import the package is left to those above all rooms
+def banner(core: str) -> str:
+    """Return the line that distinguishes this server from upstream and names the implementation that serves HTTP."""
+    fork = sys.modules["uvicorn"].__fork__  # the layers do not permit an import of the package itself
     return f"Fork of uvicorn {fork}; HTTP core: {core}"
 
 

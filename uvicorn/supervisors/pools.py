@@ -152,7 +152,7 @@ class Pools:
         try:
             for plan in plans:
                 self.pools.append(Pool(plan))
-                self.pools[-1].supervisor.config.log_core(introduces=len(self.pools) == 1)
+                self.pools[-1].supervisor.config.log_core(with_banner=len(self.pools) == 1)
             if any(pool.supervisor.config.systemd for pool in self.pools):
                 # To the service manager all pools are one service.
                 from uvicorn.listening.systemd import shares_of_service
