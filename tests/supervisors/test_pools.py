@@ -76,13 +76,14 @@ def test_each_pool_has_an_application_and_settings_of_its_own(tmp_path: Path) ->
         assert server.stop() == 0
         assert server.error_output.count("Started server process") == 2 * (1 + 2 * 2)
         assert server.error_output.count("Fork of uvicorn ") == 1
+        assert server.error_output.startswith("INFO:     Fork of uvicorn ")
     assert not (tmp_path / "api.sock").exists()
 
 
 class Double:
     """Stands for a pool that runs until told, and then fails or not."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, with_banner: bool = False) -> None:
         self.name = plan.name
         self.outcome = Outcome.NONE
         self.fails = bool(plan.options.get("fails"))
@@ -97,8 +98,6 @@ class Double:
     def run(self) -> None:
         assert self.fails or self.should_exit.wait(30)
         self.outcome = Outcome.FAILED if self.fails else Outcome.ENDED
-
-    def log_core(self, with_banner: bool) -> None: ...
 
     def close(self) -> None:
         self.closed = True

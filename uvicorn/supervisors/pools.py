@@ -85,14 +85,14 @@ class Outcome(enum.Enum):
 
 
 class Pool:
-    """One pool: its configuration, its socket and its supervisor.
+    """One pool: its configuration, its socket and its supervisor; `with_banner` for the first one.
 
     Raises:
         SystemExit: its address cannot be bound.
         Exception: a setting is wrong; it names the setting.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, with_banner: bool = False) -> None:
         options = dict(plan.options)
         directory = options.pop("app_dir", None)
         self.name = plan.name
@@ -109,6 +109,7 @@ class Pool:
             if is_set:
                 with blaming(setting):
                     raise ValueError("it cannot be combined with several pools.")
+        config.log_core(with_banner)
         config.log_threads()
         sockets = config.bind_sockets()
         close_later(self._cleanup, config, sockets)
@@ -151,8 +152,7 @@ class Pools:
         self.pools: list[Pool] = []
         try:
             for plan in plans:
-                self.pools.append(Pool(plan))
-                self.pools[-1].supervisor.config.log_core(with_banner=len(self.pools) == 1)
+                self.pools.append(Pool(plan, with_banner=not self.pools))
             if any(pool.supervisor.config.systemd for pool in self.pools):
                 # To the service manager all pools are one service.
                 from uvicorn.listening.systemd import shares_of_service
