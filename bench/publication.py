@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from bench import checks, parts, report, views
 from bench.checks import Seen
@@ -13,6 +13,24 @@ from bench.report import Table
 
 # The heading under which a document says where its figures come from.
 DOUBTS = "Where, when, and what to doubt"
+# Beginnings of the titles of tables that only the report for a browser has: what follows from other tables, and what
+# interests developers of the server.
+ONLY_IN_REPORT = (
+    "where this tree does not win",  # `OPTIMIZATIONS.md` has those of all parts in one table
+    "large bodies",
+    "CPU per request: median",
+    "hello through httpx",
+    "idle WebSockets after",
+    "work for allocator",
+    "workers: how many",
+    "workers: mixed",
+    "workers: parallel",
+    "workers: peak",
+    "workers: profiles",
+    "workers: sustained",
+)
+# Of these tables the document has the rows with this value in this column; the report has them all.
+ROWS_SHOWN = {"latency at fixed rates": ("conns", "512"), "idle keep-alive connections": ("open", "5,000")}
 
 
 @dataclass(frozen=True)
@@ -62,19 +80,29 @@ def published(stored: Callable[[str], Result | None]) -> list[Section]:
 def markdown(title: str, sections: Sequence[Section], introduction: str = "") -> str:
     """The document in Markdown: the figures, then once for all of them where they come from and what to doubt.
 
-    Sections without views are left out.
+    Sections without views are left out, and so are tables and rows that only the report for a browser has. Tables with
+    the same note have it once.
     """
     sections = [one for one in sections if one.shown]
     text = [f"# {title}", *([introduction] if introduction else [])]
     if len(sections) > 1:
         names = [*(one.title for one in sections), DOUBTS]
         text.append("\n".join(f"- [{name}](#{anchor(name)})" for name in names))
+    noted: set[str] = set()
     for one in sections:
         text += [f"## {one.title}", *([one.about] if one.about else [])]
-        text += [report.markdown(table).rstrip() for table in one.tables()]
-        if one.commands:
-            text.append(f"<details><summary>Measured by</summary>\n\n```shell\n{one.measured_by()}\n```\n\n</details>")
+        for table in _shown(one.tables()):
+            text.append(report.markdown(replace(table, note="") if table.note in noted else table).rstrip())
+            noted.add(table.note)
     return "\n\n".join([*text, *_doubts(sections)]) + "\n"
+
+
+def _shown(tables: Iterable[Table]) -> Iterator[Table]:
+    for table in tables:
+        if not table.title.startswith(ONLY_IN_REPORT):
+            column, value = ROWS_SHOWN.get(table.title, ("", ""))
+            at = table.columns.index(column) if column else 0
+            yield replace(table, rows=tuple(row for row in table.rows if not column or row[at] == value))
 
 
 def _doubts(sections: Sequence[Section]) -> list[str]:

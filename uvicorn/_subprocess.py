@@ -36,7 +36,7 @@ logger = logging.getLogger("uvicorn.error")
 
 def get_subprocess(config: Config, target: Callable[..., None], sockets: list[socket]) -> SpawnProcess:
     """A process, not started yet, that will call `target(sockets=sockets)`; all three arguments are pickled."""
-    be_a_module()
+    ensure_main_spec()
     return spawn.Process(target=subprocess_started, kwargs=arguments_of(config, target, sockets))
 
 
@@ -47,7 +47,7 @@ def is_command() -> bool:
     return _is_script(main) if spec is None else spec.name == COMMAND
 
 
-def be_a_module() -> None:
+def ensure_main_spec() -> None:
     """Make the script `uvicorn` equal to `python -m uvicorn`, so that children do not run it for its definitions.
 
     It has none: running it would only import the command line. Other programs may define what their children need.
@@ -95,7 +95,7 @@ def subprocess_started(
 
 
 def _longest_end(config: Config) -> float | None:
-    """Seconds after which a parent that is there kills a child it has told to end."""
+    """Seconds after which a live parent kills a child that it has asked to exit."""
     # Its package imports this module.
     from uvicorn.serving.kill_deadlines import GracePeriods
 

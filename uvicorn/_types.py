@@ -58,7 +58,6 @@ __all__ = [
     "LifespanStartupFailedEvent",
     "ProtocolConfig",
     "ProtocolFactory",
-    "Room",
     "Scope",
     "StartResponse",
     "Stream",
@@ -75,6 +74,7 @@ __all__ = [
     "WebSocketResponseStartEvent",
     "WebSocketScope",
     "WebSocketSendEvent",
+    "WriteCapacity",
 ]
 
 
@@ -431,7 +431,7 @@ class Connection(Protocol):
         """End gracefully: at once when idle, after the response in progress when not. Never raises, never waits."""
 
 
-class Room(Protocol):
+class WriteCapacity(Protocol):
     """Whether the carrier of a response takes more of it."""
 
     congested: bool
@@ -458,7 +458,7 @@ class Stream(Protocol):
     """
 
     @property
-    def flow(self) -> Room:
+    def flow(self) -> WriteCapacity:
         """Of the connection."""
 
     @property
@@ -475,7 +475,7 @@ class Stream(Protocol):
 
     @property
     def events(self) -> "Events":
-        """Events for those who wait for the request's body."""
+        """Events for callers that wait for the request's body."""
 
     def offers(self, extension: str) -> bool:
         """Tell whether scopes offer this extension; messages of others are out of order."""

@@ -36,7 +36,7 @@ LOGGING_FUNCTIONS = ("get_client_addr", "get_path_with_query_string")
 
 logger = logging.getLogger("uvicorn.error")
 
-WAY_OUT = (
+REMEDY = (
     "Remove the override or choose another implementation; --allow-skipped-overrides (allow_skipped_overrides=True) "
     "starts without it."
 )
@@ -188,7 +188,7 @@ def refuse_never_called(cls: object, allowed: bool, has_log_format: bool = False
         skipped += [name for name in replaced_beside(cls) if name.rpartition(".")[2] in LOGGING_FUNCTIONS]
     names = ", ".join(skipped)
     if names and not allowed:
-        raise SkippedOverride(f"overridden, but never called by the server: {names}. {WAY_OUT}")
+        raise SkippedOverride(f"overridden, but never called by the server: {names}. {REMEDY}")
     if names:
         logger.warning("Ignoring overridden methods that the server never calls: %s (allow_skipped_overrides).", names)
 

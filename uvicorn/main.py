@@ -87,7 +87,7 @@ INTERFACE_CHOICES = click.Choice(list(INTERFACES))
 POOLS = "uvicorn.pools"
 """Where a context keeps the pools of a settings file."""
 
-SAID = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+EXPLICIT_SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 """Sources that take precedence over a file."""
 
 logger = logging.getLogger("uvicorn.error")
@@ -226,10 +226,10 @@ def _start(app: Any, **options: Any) -> None:
 def _check(options: dict[str, Any], environment: dict[str, str]) -> None:
     """Print the sockets and applications that would be served."""
     from uvicorn.config.checking import findings
-    from uvicorn.supervisors.pools import Surroundings
+    from uvicorn.supervisors.pools import PoolEnvironment
 
     directory = options.pop("app_dir", None)
-    with Surroundings(environment, directory)():
+    with PoolEnvironment(environment, directory)():
         config = Config(**options)
         _warn_of_misspelt_variables()
         for name, text in findings(config):
@@ -245,7 +245,7 @@ def _of_pool(ctx: click.Context, pool: PoolSettings, options: dict[str, Any]) ->
     own = dict(options)
     for param in ctx.command.params:
         name = param.name or ""
-        if name in pool.settings and ctx.get_parameter_source(name) not in SAID:
+        if name in pool.settings and ctx.get_parameter_source(name) not in EXPLICIT_SOURCES:
             try:
                 own[name] = param.process_value(ctx, pool.settings[name])
             except click.BadParameter as exc:
@@ -342,7 +342,7 @@ def run(
     threads: CountType | None = None,
     worker_profile: ProfileType | None = None,
     wsgi_threads: int = 10,
-    wsgi_threads_least: int = 0,
+    wsgi_threads_min: int = 0,
     wsgi_threads_idle: float = 60.0,
     wsgi_queue: int | None = None,
     wsgi_queue_full: WhenFullType = "wait",

@@ -482,9 +482,9 @@ class Server:
             self.connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
         page = self.server_state.metrics
         if page is None:
-            return Checkpoint(config.expects_introduction, self.connection_limit)
+            return Checkpoint(config.requires_proxy_header, self.connection_limit)
         return Checkpoint(
-            config.expects_introduction,
+            config.requires_proxy_header,
             self.connection_limit,
             functools.partial(page.add, metrics.REFUSED),
             functools.partial(page.add, metrics.NO_PROXY_HEADER),

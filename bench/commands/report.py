@@ -21,9 +21,10 @@ REPORT, PAGE = documents.REPORT, "docs/benchmarks/report.html"
 CHART, CHARTED = "docs/benchmarks/cpu-{}.svg", "performance"
 TITLE = "Benchmarks"
 INTRODUCTION = """\
-This page is made from the stored results in `bench/baselines` by `python -m bench report --write`; nothing in it is
-written by hand. The [report for a browser](report.html) has more, with charts. [Benchmarking](../benchmarking.md)
-explains the method, and how to repeat it."""
+`python -m bench report --write` generates this page from the stored results in `bench/baselines`. The
+[report for a browser](report.html) adds charts, every figure, and the command that measured it;
+[optimizations](../../OPTIMIZATIONS.md#measured) lists where this server does not win, and
+[benchmarking](../benchmarking.md) explains the method and how to repeat it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -434,3 +434,21 @@ def test_a_baseline_has_a_plain_name(name: str) -> None:
 def test_a_result_with_a_directory_of_this_machine_is_no_baseline() -> None:
     with pytest.raises(BenchError, match="directory of this machine"):
         baseline.check_portable(records.result("run", [records.sample(void="cannot write /tmp/x")]))
+
+
+def test_the_document_leaves_details_to_the_report_and_has_each_note_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row and table is in the report for a browser."""
+    columns = ("arrivals", "conns", "p99")
+    rates = report.Table("latency at fixed rates", columns, (("30%", "64", "1 ms"), ("30%", "512", "2 ms")), "Evenly.")
+    bodies = report.Table("large bodies (wrk)", ("target", "MiB/s"), (("ours", "7"),))
+    monkeypatch.setitem(views.VIEWS, "everything", lambda result: [rates, bodies])
+    result = records.result("latency", [])
+    sections = [Section("one", "One", result), Section("two", "Two", result)]
+    text = publication.markdown("T", sections)
+    assert text.count("| 30% | 512 | 2 ms |") == 2
+    assert "| 64 |" not in text
+    assert "large bodies" not in text
+    assert text.count("Evenly.") == 1
+    shown = page.page("T", sections)
+    assert shown.count("large bodies (wrk)") == 2
+    assert shown.count("1 ms") == 2

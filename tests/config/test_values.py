@@ -267,7 +267,7 @@ def test_setting_that_has_what_it_needs_is_not_warned_of(
         ({"bind": "127.0.0.1:0", "fd": 3}, "Cannot use bind=['127.0.0.1:0'], fd=3: bind replaces fd"),
         ({"ssl_cert": "a.test=a.pem"}, "it needs ssl_certfile"),
         ({"systemd": True, "reload": True}, "Cannot use systemd=True: "),
-        ({"wsgi_threads": 1, "wsgi_threads_least": 2}, "wsgi_threads must be at least wsgi_threads_least."),
+        ({"wsgi_threads": 1, "wsgi_threads_min": 2}, "wsgi_threads must be at least wsgi_threads_min."),
     ],
 )
 def test_settings_that_exclude_each_other_are_refused(settings: dict[str, Any], said: str) -> None:

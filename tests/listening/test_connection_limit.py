@@ -21,7 +21,13 @@ from tests.process import ServerProcess
 from tests.utils import open_connection, read_to_end, read_until, server_port, turns, wait_for, wait_until
 from uvicorn.config import Config
 from uvicorn.listening import connection_limit
-from uvicorn.listening.connection_limit import ConnectionLimit, CountedListener, CountedSocket, Rejections, Visit
+from uvicorn.listening.connection_limit import (
+    ConnectionLimit,
+    ConnectionSlot,
+    CountedListener,
+    CountedSocket,
+    Rejections,
+)
 from uvicorn.logging.rate_limit import MOST_ADDRESSES
 from uvicorn.metrics import page as metrics
 from uvicorn.metrics.page import Page
@@ -49,10 +55,10 @@ def entrance_of(counter: ConnectionLimit) -> tuple[CountedListener, list[str]]:
     return CountedListener(counter, lambda: told.append("room"), lambda: told.append("refused")), told
 
 
-def enter(listener: CountedListener) -> Visit:
-    visit = listener.enter()
-    assert visit is not None
-    return visit
+def enter(listener: CountedListener) -> ConnectionSlot:
+    slot = listener.enter()
+    assert slot is not None
+    return slot
 
 
 # Counting.
@@ -76,10 +82,10 @@ def test_no_more_enter_than_may(caplog: pytest.LogCaptureFixture) -> None:
 def test_all_that_wait_are_told_once() -> None:
     counter = ConnectionLimit(1)
     (one, told_one), (other, told_other) = entrance_of(counter), entrance_of(counter)
-    visit = enter(one)
+    slot = enter(one)
     assert one.enter() is other.enter() is None
     other.close()
-    visit.leave()
+    slot.leave()
     enter(one).leave()
     assert (told_one, told_other) == (["room"], [])
 
@@ -88,18 +94,18 @@ def test_lines_about_the_limit_do_not_come_for_each_connection(caplog: pytest.Lo
     caplog.set_level(logging.INFO, logger="uvicorn.error")
     clock = Clock()
     listener, _ = entrance_of(ConnectionLimit(20, clock=clock))
-    visits = [enter(listener) for _ in range(20)]
+    slots = [enter(listener) for _ in range(20)]
     for _ in range(5):
         assert listener.enter() is None
-        visits.pop().leave()
-        visits.append(enter(listener))
+        slots.pop().leave()
+        slots.append(enter(listener))
     reached = "limit_connections=20 reached: further connections wait in the listen backlog."
     assert caplog.messages == [reached]
-    for visit in visits[17:]:
-        visit.leave()
+    for slot in slots[17:]:
+        slot.leave()
     room = "Accepting connections again: 18 of limit_connections=20 are open."
     assert caplog.messages == [reached, room]
-    visits[17:] = [enter(listener) for _ in range(3)]
+    slots[17:] = [enter(listener) for _ in range(3)]
     assert listener.enter() is None
     assert caplog.messages == [reached, room]
     clock.now += 10
@@ -110,18 +116,18 @@ def test_lines_about_the_limit_do_not_come_for_each_connection(caplog: pytest.Lo
 def test_each_address_has_its_own_number() -> None:
     counter = ConnectionLimit(None, 2)
     listener, told = entrance_of(counter)
-    visits = [enter(listener) for _ in range(6)]
+    slots = [enter(listener) for _ in range(6)]
     hosts = ["192.0.2.1", "192.0.2.1", "192.0.2.2", None, None, None]
-    assert [visit.admit(host) for visit, host in zip(visits, hosts, strict=True)] == [True] * 6
+    assert [slot.admit(host) for slot, host in zip(slots, hosts, strict=True)] == [True] * 6
     another = enter(listener)
     assert not another.admit("192.0.2.1")
     another.leave()
-    visits[0].leave()
+    slots[0].leave()
     another = enter(listener)
     assert another.admit("192.0.2.1")
     another.leave()
-    for visit in visits:
-        visit.leave()
+    for slot in slots:
+        slot.leave()
     assert (counter.count, counter.addresses) == (0, 0)
     assert told == ["refused"]
 
@@ -149,9 +155,9 @@ def test_one_line_for_an_address_in_a_while(caplog: pytest.LogCaptureFixture) ->
     listener, _ = entrance_of(counter)
 
     def refuse(host: str) -> None:
-        visit = enter(listener)
-        assert not visit.admit(host)
-        visit.leave()
+        slot = enter(listener)
+        assert not slot.admit(host)
+        slot.leave()
 
     assert enter(listener).admit("192.0.2.1") and enter(listener).admit("2001:db8::1")
     for _ in range(3):
@@ -222,18 +228,18 @@ def test_nobody_waits_for_a_line_to_be_written() -> None:
 
 def test_who_leaves_in_the_middle_of_what_others_do_is_counted_no_more() -> None:
     """As what the collector runs does."""
-    visits: list[Visit] = []
+    slots: list[ConnectionSlot] = []
 
     def clock() -> float:
-        if visits:
-            visits.pop().leave()
+        if slots:
+            slots.pop().leave()
         return 100.0
 
     counter = ConnectionLimit(2, 1, clock)
     listener, told = entrance_of(counter)
     gone, stays = enter(listener), enter(listener)
     assert gone.admit("192.0.2.1") and stays.admit("192.0.2.2")
-    visits.append(gone)
+    slots.append(gone)
     assert listener.enter() is None
     assert (told, counter.count, counter.addresses) == (["room"], 1, 1)
     assert enter(listener).admit("192.0.2.1")
@@ -245,10 +251,10 @@ def test_threads_that_come_and_go_are_counted() -> None:
     def come_and_go() -> None:
         listener, _ = entrance_of(counter)
         for number in range(2000):
-            visit = listener.enter()
-            if visit is not None:
-                visit.admit(f"192.0.2.{number % 2}")
-                visit.leave()
+            slot = listener.enter()
+            if slot is not None:
+                slot.admit(f"192.0.2.{number % 2}")
+                slot.leave()
 
     threads = [threading.Thread(target=come_and_go) for _ in range(4)]
     for thread in threads:

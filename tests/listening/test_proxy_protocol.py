@@ -24,7 +24,7 @@ from uvicorn.config import Config
 from uvicorn.config.checking import findings
 from uvicorn.listening import proxy_protocol, sockets
 from uvicorn.listening.acceptor import Checkpoint
-from uvicorn.listening.proxy_protocol import MAX_LENGTH, Address, Introduction, MalformedHeader, read
+from uvicorn.listening.proxy_protocol import MAX_LENGTH, Address, MalformedHeader, ProxyHeader, read
 from uvicorn.logging.rate_limit import LogRateLimit
 from uvicorn.metrics import page as metrics
 from uvicorn.metrics.page import Page
@@ -68,7 +68,7 @@ HEADER = octets(BY_ID["v1-ipv4"])
 # The parser.
 
 
-def outcome(data: bytes) -> tuple[Introduction, int] | str | None:
+def outcome(data: bytes) -> tuple[ProxyHeader, int] | str | None:
     try:
         return read(data)
     except MalformedHeader as exc:
@@ -88,15 +88,15 @@ def require_what_is_stated(vector: dict[str, Any]) -> None:
         assert found == vector.get("error")
         return
     assert isinstance(found, tuple)
-    introduction, length = found
+    proxy_header, length = found
     assert length == len(data)
-    assert shown(introduction.source) == vector.get("source_address")
-    assert shown(introduction.destination) == vector.get("destination_address")
-    assert introduction.authority == vector.get("authority", "")
-    assert introduction.alpn.decode() == vector.get("alpn", "")
-    assert introduction.unique_id.decode() == vector.get("unique_id", "")
+    assert shown(proxy_header.source) == vector.get("source_address")
+    assert shown(proxy_header.destination) == vector.get("destination_address")
+    assert proxy_header.authority == vector.get("authority", "")
+    assert proxy_header.alpn.decode() == vector.get("alpn", "")
+    assert proxy_header.unique_id.decode() == vector.get("unique_id", "")
     told = (
-        None if introduction.tls is None else {key: value for key, value in introduction.tls._asdict().items() if value}
+        None if proxy_header.tls is None else {key: value for key, value in proxy_header.tls._asdict().items() if value}
     )
     assert told == vector.get("tls")
 
@@ -255,7 +255,7 @@ async def test_extension_tells_of_the_encryption_that_ended_at_the_proxy(http_pr
 async def test_header_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     headers: list[bytes] = []
 
-    def note(data: bytes) -> tuple[Introduction, int] | None:
+    def note(data: bytes) -> tuple[ProxyHeader, int] | None:
         headers.append(data)
         return read(data)
 

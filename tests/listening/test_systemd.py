@@ -161,7 +161,7 @@ def test_nobody_is_told_unasked(cwd: Path, manager: Manager) -> None:
 
 def test_service_without_a_manager_says_so_and_serves(cwd: Path) -> None:
     with ServerProcess("app:app", "--port", "0", "--systemd", cwd=cwd) as server:
-        server.wait_for("NOTIFY_SOCKET is not set. Is the unit of Type=notify?")
+        server.wait_for("NOTIFY_SOCKET is not set. Set Type=notify in the unit.")
         assert b" 200 OK" in get(server.address)
 
 

@@ -29,6 +29,7 @@ if sys.platform == "win32":
     pytest.skip("pipes are not looked at on Windows", allow_module_level=True)
 
 LINE = "x" * 99 + "\n"
+REMEDY = "Log less (access_log, log_level)."
 
 
 class Pipe:
@@ -202,7 +203,7 @@ def test_one_line_says_how_many_were_lost(handler: PipeHandler, pipe: Pipe, capl
     log(handler, "again")
     assert pipe.drain().endswith(b"\nagain\n")
     (message,) = caplog.messages
-    assert message == f"Dropped 2 log lines, because the reader of {pipe.stream.name} did not keep up."
+    assert message == f"Dropped 2 log lines: the reader of {pipe.stream.name} did not keep up. {REMEDY}"
     log(handler, "and again")
     assert len(caplog.messages) == 1
 
@@ -220,7 +221,7 @@ def test_the_line_may_go_the_same_way(handler: PipeHandler, pipe: Pipe) -> None:
         logger.removeHandler(handler)
     assert (
         pipe.drain().decode()
-        == f"again\nDropped 1 log lines, because the reader of {pipe.stream.name} did not keep up.\n"
+        == f"again\nDropped 1 log lines: the reader of {pipe.stream.name} did not keep up. {REMEDY}\n"
     )
 
 

@@ -34,7 +34,7 @@ from uvicorn.listening.sockets import parse_address
 from uvicorn.metrics import page as metrics
 from uvicorn.metrics.page import BOUNDS, BUCKETS, DURATION, PLACES, LagProbe, Page
 from uvicorn.observing import exposition
-from uvicorn.observing.exposition import Board, Exposition, WorkerFigures, render
+from uvicorn.observing.exposition import Exposition, MetricsAggregator, WorkerFigures, render
 from uvicorn.server import Server
 from uvicorn.supervisors.multiprocess import Multiprocess
 
@@ -365,17 +365,17 @@ async def test_a_websocket_over_http2_is_counted_beside_its_connection(over_http
 
 
 def test_what_an_ended_loop_has_counted_stays() -> None:
-    board = Board()
-    first, second = board.page(shared=False), board.page(shared=False)
+    aggregator = MetricsAggregator()
+    first, second = aggregator.page(shared=False), aggregator.page(shared=False)
     for page in (first, second):
         page.begin("GET").end()
         page.begin("GET")
         page.begin("GET")
         page.add(metrics.CONCURRENT)
         page.add(metrics.CONNECTIONS_OPENED)
-    board.retire(first)
-    board.retire(first)
-    found = samples(render(board.totals(), NOBODY))
+    aggregator.retire(first)
+    aggregator.retire(first)
+    found = samples(render(aggregator.totals(), NOBODY))
     assert found['requests_total{method="GET",status="none"}'] == 2
     assert found["requests_in_flight"] == 2
     assert found['connections{state="active"}'] == 1

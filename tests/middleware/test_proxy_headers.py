@@ -251,8 +251,8 @@ def test_replaced_class_decides_about_headers_of_its_own_kind(monkeypatch: pytes
     """Also where upstream has no such feature: PROXY headers, and the ids of requests."""
     monkeypatch.setattr(proxy_headers, "_TrustedHosts", Nobody)
     config = Config("none:app", log_config=None, forwarded_allow_ips="10.0.*", proxy_protocol=True)
-    assert config.expects_introduction is not None
-    assert not config.expects_introduction("10.0.0.1")
+    assert config.requires_proxy_header is not None
+    assert not config.requires_proxy_header("10.0.0.1")
     assert not RequestIds("x-request-id", "*").trusts(("127.0.0.1", 1))
 
 

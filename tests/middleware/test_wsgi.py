@@ -685,7 +685,7 @@ async def test_settings_say_how_many_threads_and_who_waits(full: Any, kind: int)
     "settings",
     [
         {"wsgi_threads": 0},
-        {"wsgi_threads": 1, "wsgi_threads_least": 2},
+        {"wsgi_threads": 1, "wsgi_threads_min": 2},
         {"wsgi_queue": -1},
         {"wsgi_queue_full": "maybe"},
     ],

@@ -145,7 +145,7 @@ async def ping(patch: pytest.MonkeyPatch) -> None:
 
 async def last_call(patch: pytest.MonkeyPatch) -> None:
     """A request that was sent before the client has heard of the server's end."""
-    patch.setattr(limits, "LAST_CALL_SECONDS", TIME)
+    patch.setattr(limits, "LAST_REQUEST_SECONDS", TIME)
     async with served(respond()) as service:
         client = await connect(service)
         await client.ask()

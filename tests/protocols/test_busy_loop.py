@@ -169,7 +169,7 @@ async def writing(ground: Ground) -> None:
 
 async def last_call(ground: Ground) -> None:
     """A request that was sent before the client knew of the server's end."""
-    ground.set(http_limits, "LAST_CALL_SECONDS")
+    ground.set(http_limits, "LAST_REQUEST_SECONDS")
     async with ground.serve(respond()) as service:
         client = await service.connect()
         await client.ask()
@@ -182,7 +182,7 @@ async def last_call(ground: Ground) -> None:
 
 async def server_end(ground: Ground) -> None:
     """The drain's own moment for requests that are on their way, for a client that was idle for long."""
-    ground.set(http_limits, "LAST_CALL_SECONDS")
+    ground.set(http_limits, "LAST_REQUEST_SECONDS")
 
     async def refuse() -> None:
         pass

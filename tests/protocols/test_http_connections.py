@@ -724,7 +724,7 @@ async def test_last_call_is_not_for_ever(
     http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch, behind: bytes
 ) -> None:
     """K7, LIFE-14: nor has a connection that has been idle for longer than that any of it."""
-    monkeypatch.setattr(limits, "LAST_CALL_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "LAST_REQUEST_SECONDS", 0.1)
     streaming, finish = asyncio.Event(), asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -87,7 +87,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "NEWCOMERS", 0.02)
     monkeypatch.setattr(module, "SETTLE", 0.02)
     monkeypatch.setattr(module, "CLOSE_GRACE", 0.02)
-    monkeypatch.setattr(limits, "LAST_CALL_SECONDS", 0.02)
+    monkeypatch.setattr(limits, "LAST_REQUEST_SECONDS", 0.02)
     monkeypatch.setattr(module, "DISCONNECT_GRACE", 0.05)
     monkeypatch.setattr(module, "CANCEL_GRACE", 0.1)
     monkeypatch.setattr(module, "FORCED_GRACE", 0.1)
@@ -202,7 +202,7 @@ async def test_clients_that_may_ask_once_more_are_waited_for_without_a_line(
     state: ServerState, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
 ) -> None:
     """K7, LIFE-14: unless there is more to wait for than that."""
-    monkeypatch.setattr(limits, "LAST_CALL_SECONDS", 30)
+    monkeypatch.setattr(limits, "LAST_REQUEST_SECONDS", 30)
     connection = Connection(state, is_stubborn=True)
     draining = asyncio.create_task(run(state, 30))
     await wait_until(lambda: connection.log)

@@ -16,7 +16,7 @@ from tests.process import ServerProcess
 from tests.supervisors.test_preload import is_gone
 from tests.utils import request, wait_for
 from uvicorn.supervisors import pools
-from uvicorn.supervisors.pools import Outcome, Plan, Pools, Surroundings
+from uvicorn.supervisors.pools import Outcome, Plan, PoolEnvironment, Pools
 
 if sys.platform == "win32":
     pytest.skip("these signals cannot be sent on Windows", allow_module_level=True)
@@ -138,11 +138,11 @@ def test_what_has_no_sense_for_several_is_refused(setting: str) -> None:
     assert caught.value.__dict__["_settings_at_fault"] == (f"{setting}=True",)
 
 
-def test_surroundings_are_there_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_environment_applies_while_a_worker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UVICORN_TEST_KEPT", "before")
     monkeypatch.delenv("UVICORN_TEST_NEW", raising=False)
     path = sys.path[:]
-    with Surroundings({"UVICORN_TEST_KEPT": "within", "UVICORN_TEST_NEW": "within"}, "src")():
+    with PoolEnvironment({"UVICORN_TEST_KEPT": "within", "UVICORN_TEST_NEW": "within"}, "src")():
         assert os.environ["UVICORN_TEST_KEPT"] == os.environ["UVICORN_TEST_NEW"] == "within"
         assert sys.path == ["src", *path]
     assert os.environ["UVICORN_TEST_KEPT"] == "before"

@@ -29,7 +29,7 @@ from tests.utils import is_listening, run_server, server_port, wait_for, wait_un
 from uvicorn.config import Config
 from uvicorn.listening.loads import LoadTable
 from uvicorn.metrics.page import CERTIFICATES, MOST_CERTIFICATES, Page
-from uvicorn.observing.exposition import Board, WorkerFigures, render
+from uvicorn.observing.exposition import MetricsAggregator, WorkerFigures, render
 from uvicorn.tls.certificates import Certificate
 from uvicorn.tls.context import RenewableContext, Renewal, ServerContext
 from uvicorn.tls.renewal import DAY, CertificateWatch
@@ -514,23 +514,23 @@ async def test_one_of_several_workers_tells_it_once_a_day(files: Files, caplog: 
 
 async def test_the_end_is_a_metric(files: Files) -> None:
     context = expiring(files, 3 * DAY)
-    board = Board()
-    first, second = board.page(shared=False), board.page(shared=False)
-    assert board.certificates(["default"]) == {}
+    aggregator = MetricsAggregator()
+    first, second = aggregator.page(shared=False), aggregator.page(shared=False)
+    assert aggregator.certificates(["default"]) == {}
     for page in (first, second):
         watching = certificate_watch(context, page)
         watching.start()
         watching.stop()
     second.words[CERTIFICATES] -= DAY
     end = int(NOW + 2 * DAY)
-    assert board.certificates(["default", "a.test"]) == {"default": end}, "one loop has not renewed it yet"
-    text = render(board.totals(), WorkerFigures({}, {}, board.certificates(["default"])))
+    assert aggregator.certificates(["default", "a.test"]) == {"default": end}, "one loop has not renewed it yet"
+    text = render(aggregator.totals(), WorkerFigures({}, {}, aggregator.certificates(["default"])))
     (line,) = [line for line in text.splitlines() if line.startswith("uvicorn_tls_certificate_expiry_seconds")]
     name, value = line.split()
     assert name == 'uvicorn_tls_certificate_expiry_seconds{name="default"}'
     assert abs(float(value) + time.time() - end) < 600
-    board.retire(second)
-    assert board.certificates(["default"]) == {"default": end + DAY}
+    aggregator.retire(second)
+    assert aggregator.certificates(["default"]) == {"default": end + DAY}
 
 
 async def test_metrics_follow_a_renewal(files: Files) -> None:
@@ -551,4 +551,4 @@ async def test_metrics_follow_a_renewal(files: Files) -> None:
 
 async def test_without_tls_there_is_no_such_metric() -> None:
     assert Config(app, log_config=None).certificate_names == []
-    assert "certificate" not in render(Board().totals(), WorkerFigures({}, {}))
+    assert "certificate" not in render(MetricsAggregator().totals(), WorkerFigures({}, {}))

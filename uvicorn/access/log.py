@@ -4,10 +4,10 @@ A record goes to the logger `uvicorn.access` as upstream sends it: format `%s - 
 With the setting `access_log_format` the record has the same arguments, and its message is the formatted line.
 
 While that logger is exactly as uvicorn set it up, the line is formatted here instead and all lines of one turn of the
-event loop are written at once: the same bytes for a fraction of the cost. Whether it still is, is looked at for each
-record and not for each turn: an application runs between two requests, and may change logging there. So any handler,
-filter, formatter or level changed at any time is honoured from the next request on. Methods of the logger, which
-monitoring agents replace, are looked at once a turn, and honoured from the next one on.
+event loop are written at once: the same bytes for a fraction of the cost. The logger is checked for
+each record, because an application may change logging between two requests: a changed handler, filter, formatter or
+level applies from the next request on. Methods of the logger, which monitoring agents replace, are checked once a turn
+and apply from the next turn on.
 
 Lines that exist when the first response of a turn leaves are written before it: a client with one request at a time
 finds its line written when it has the response, and a busy server writes once more per turn.

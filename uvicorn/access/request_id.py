@@ -6,8 +6,8 @@ hexadecimal digits. What others say is not looked at: a client that chose its id
 of another client. The scope has it under `request_id`, the response in a field of the same name, unless the application
 has such a field of its own.
 
-Who is asked for an id for each request makes none by itself: the system is asked for many at once, and none of them is
-used twice, in the children of a fork neither. The native core has the same in `native/bindings/src/asgi/identity.rs`.
+Random ids come from the operating system many at a time. No id is used twice, also not in the children of a fork. The
+native core has the same in `native/bindings/src/asgi/identity.rs`.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class Config(Settings):
     lifespan_class: type[Any]
     ssl: SSLContext | None
     ticket_secret: TicketSecret | None = None
-    """From which all who serve this make the keys of session tickets; None where each has its own."""
+    """The secret from which all workers derive the keys of session tickets; None if each has its own."""
     unavailable_app: ASGI3Application | None = None
     """Answers requests above ``limit_concurrency``; the protocols' own if it is None."""
 
@@ -342,7 +342,7 @@ class Config(Settings):
         return self.limit_connections is not None or self.limit_connections_per_address is not None
 
     @property
-    def expects_introduction(self) -> Callable[[str | None], bool] | None:
+    def requires_proxy_header(self) -> Callable[[str | None], bool] | None:
         """Whether a peer must send a PROXY header: trusted proxies must, and peers of a Unix socket (host None).
 
         None if the setting is off. Other peers are served without one, so they cannot claim to be another client.
@@ -760,7 +760,7 @@ class Config(Settings):
             bounded: ASGI3Application = app
             return bounded
         pool = import_from_string("uvicorn.files.thread_pool:ThreadPool")
-        app.executor = pool(self.wsgi_threads, self.wsgi_threads_least, self.wsgi_threads_idle or None, "WSGI")
+        app.executor = pool(self.wsgi_threads, self.wsgi_threads_min, self.wsgi_threads_idle or None, "WSGI")
         if self.wsgi_queue is None:
             return app  # type: ignore[no-any-return]
         unavailable = import_from_string("uvicorn.protocols.http.flow_control:service_unavailable")

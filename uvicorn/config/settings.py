@@ -569,7 +569,7 @@ class Settings:
         maximum=MOST_THREADS,
         help="Maximum number of threads per process for a WSGI application. Each request takes one.",
     )
-    wsgi_threads_least: int = setting(
+    wsgi_threads_min: int = setting(
         default=0,
         section="WSGI",
         needs=("interface=wsgi",),
@@ -617,8 +617,8 @@ class Settings:
         check="uvicorn.listening.sockets:parse_address",
         form="HOST:PORT",
         kw_only=True,
-        help="Serve metrics of all workers in Prometheus' format at this `HOST:PORT`. All who can reach it can read "
-        "it.",
+        help="Serve metrics of all workers in Prometheus' format at this `HOST:PORT`. The endpoint has no "
+        "authentication.",
     )
     limit_worker_lifetime: float | None = setting(
         default=None,
@@ -710,8 +710,8 @@ class Settings:
         section="HTTP",
         kw_only=True,
         help="Require a PROXY header, version 1 or 2, on every connection of a trusted peer (`forwarded_allow_ips`, "
-        "and every Unix socket). It says who client and server are and, optionally, that TLS was used. Other "
-        "peers are served normally.",
+        "and every Unix socket). The header gives the addresses of client and server and, optionally, the use of "
+        "TLS. Other peers are served normally.",
     )
     proxy_protocol_trusted_clients: list[str] | str | None = setting(
         default=None,
@@ -1075,9 +1075,9 @@ RELATIONS = (
         "configure tickets in the context that ssl_context_factory makes.",
     ),
     Relation(
-        ("wsgi_threads", "wsgi_threads_least"),
-        lambda c: c.wsgi_threads < c.wsgi_threads_least,
-        "wsgi_threads must be at least wsgi_threads_least.",
+        ("wsgi_threads", "wsgi_threads_min"),
+        lambda c: c.wsgi_threads < c.wsgi_threads_min,
+        "wsgi_threads must be at least wsgi_threads_min.",
     ),
     Relation(
         ("root_path",),

@@ -36,7 +36,7 @@ from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Pro
 from uvicorn.files import representation
 from uvicorn.files.directory import Directory
 from uvicorn.files.media_types import media_type
-from uvicorn.files.representation import IDENTITY, NOT_MODIFIED, OK, Range, Wishes
+from uvicorn.files.representation import IDENTITY, NOT_MODIFIED, OK, Range, RequestConditions
 from uvicorn.files.sending import MOUNTED
 from uvicorn.logging.rate_limit import LogRateLimit
 from uvicorn.middleware.forwarded import ForwardedMiddleware
@@ -428,17 +428,17 @@ class Mounts:
             now = time.monotonic()
             if now - known.looked >= _LOOK_AGAIN:
                 known.look_for_siblings(name, now)
-            found_wishes = representation.wishes(scope["headers"])
-            coding = representation.choose_coding(found_wishes, known.codings)
+            conditions = representation.conditions_of(scope["headers"])
+            coding = representation.choose_coding(conditions, known.codings)
             if coding != IDENTITY and coding is not None:
-                coding, descriptor, found = _open_encoded(known, name, found_wishes, descriptor, found)
+                coding, descriptor, found = _open_encoded(known, name, conditions, descriptor, found)
             if coding is None:
                 return _error(406, _VARY)
             form = known.forms.get(coding)
             if form is None or form.stamp != _stamp(found):
                 fields = [*known.fields, _VARY] if known.codings else known.fields
                 form = known.forms[coding] = _Form(found, coding, known.kind, fields)
-            answer, parts = _evaluate(form, found_wishes, found.st_size, known.kind, is_get)
+            answer, parts = _evaluate(form, conditions, found.st_size, known.kind, is_get)
             if not parts:
                 return answer
             data = _read(descriptor, parts)
@@ -486,7 +486,7 @@ class Mounts:
 
 
 def _open_encoded(
-    known: _Known, name: bytes, wished: Wishes, descriptor: int, found: os.stat_result
+    known: _Known, name: bytes, conditions: RequestConditions, descriptor: int, found: os.stat_result
 ) -> tuple[bytes | None, int, os.stat_result]:
     """Open the file in the best coding that the client accepts, and close the others.
 
@@ -494,7 +494,7 @@ def _open_encoded(
     """
     stored = known.codings
     while True:
-        coding = representation.choose_coding(wished, stored)
+        coding = representation.choose_coding(conditions, stored)
         if coding is None or coding == IDENTITY:
             return coding, descriptor, found
         sibling = known.open_sibling(name + SUFFIXES[coding])
@@ -506,16 +506,22 @@ def _open_encoded(
         stored = [other for other in stored if other != coding]
 
 
-def _evaluate(form: _Form, wished: Wishes, size: int, kind: bytes, is_get: bool) -> tuple[Answer, list[bytes | Range]]:
+def _evaluate(
+    form: _Form, conditions: RequestConditions, size: int, kind: bytes, is_get: bool
+) -> tuple[Answer, list[bytes | Range]]:
     """Return the answer, still without its body, and the parts of that."""
-    verdict = representation.precondition(wished, form.etag, form.modified)
+    verdict = representation.precondition(conditions, form.etag, form.modified)
     if verdict == NOT_MODIFIED:
         return Answer(NOT_MODIFIED, form.not_modified), []
     if verdict != OK:
         return _error(verdict), []
     ranges = None
-    if is_get and b"range" in wished and representation.range_applies(wished, form.etag, form.modified, time.time()):
-        ranges = representation.ranges(wished[b"range"], size)
+    if (
+        is_get
+        and b"range" in conditions
+        and representation.range_applies(conditions, form.etag, form.modified, time.time())
+    ):
+        ranges = representation.ranges(conditions[b"range"], size)
     if ranges is None:
         return Answer(OK, form.whole), [(0, size)] if is_get and size else []
     if not ranges:

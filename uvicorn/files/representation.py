@@ -2,7 +2,7 @@
 
 ::
 
-    fields ──▶ wishes ──choose_coding──▶ which representation, or 406
+    fields ──▶ conditions ──choose_coding──▶ which representation, or 406
                   │                              │
                   └──────precondition────▶ 304 · 412 · the whole
                                                  │
@@ -21,7 +21,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
-_WISHES = frozenset(
+_CONDITIONS = frozenset(
     {
         b"accept-encoding",
         b"if-match",
@@ -58,19 +58,19 @@ _LEAST = 0.5
 
 OK, NOT_MODIFIED, PRECONDITION_FAILED = 200, 304, 412
 
-Wishes = dict[bytes, bytes]
+RequestConditions = dict[bytes, bytes]
 """The fields of a request that have a say in this, by name; several lines of one are joined."""
 
 
-def wishes(fields: Iterable[tuple[bytes, bytes]]) -> Wishes:
+def conditions_of(fields: Iterable[tuple[bytes, bytes]]) -> RequestConditions:
     """Pick the fields that the functions below look at.
 
     Lines of one name are joined like those of a list (RFC 9110 section 5.3). A repeated field that is not a list thus
     becomes an invalid value and is ignored.
     """
-    found: Wishes = {}
+    found: RequestConditions = {}
     for name, value in fields:
-        if name in _WISHES:
+        if name in _CONDITIONS:
             found[name] = b"%b, %b" % (found[name], value) if name in found else value
     return found
 
@@ -78,11 +78,11 @@ def wishes(fields: Iterable[tuple[bytes, bytes]]) -> Wishes:
 # Conditions.
 
 
-def precondition(found: Wishes, etag: bytes, modified: int) -> int:
+def precondition(found: RequestConditions, etag: bytes, modified: int) -> int:
     """Evaluate the conditions of a GET or HEAD in the order of RFC 9110 section 13.2.2; If-Range is `range_applies`.
 
     Args:
-        found: the request's wishes.
+        found: the request's conditions.
         etag: entity tag of the representation, a strong one.
         modified: when it was changed, in seconds since the epoch.
 
@@ -106,7 +106,7 @@ def precondition(found: Wishes, etag: bytes, modified: int) -> int:
     return OK
 
 
-def range_applies(found: Wishes, etag: bytes, modified: int, now: float) -> bool:
+def range_applies(found: RequestConditions, etag: bytes, modified: int, now: float) -> bool:
     """Tell whether the ranges that are asked for are of this representation (RFC 9110 section 13.1.5).
 
     A date says so only if the second is over in which the representation was changed: it may change again in there.
@@ -253,7 +253,7 @@ def multipart_heads(parts: Sequence[Range], length: int, media_type: bytes, boun
 # Content codings.
 
 
-def choose_coding(found: Wishes, stored: Collection[bytes]) -> bytes | None:
+def choose_coding(found: RequestConditions, stored: Collection[bytes]) -> bytes | None:
     """Return the content coding to send, one of `stored` or `IDENTITY`; `None` if the client takes none of them.
 
     The client's weights decide, then the order of `CODINGS`, where `identity` comes last (RFC 9110 section 12.5.3).

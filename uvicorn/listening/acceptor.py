@@ -19,8 +19,14 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from uvicorn.listening.connection_limit import ConnectionLimit, CountedListener, CountedSocket, Rejections, Visit
-from uvicorn.listening.proxy_protocol import Introducing, Introduction, MalformedHeader, complain, hear
+from uvicorn.listening.connection_limit import (
+    ConnectionLimit,
+    ConnectionSlot,
+    CountedListener,
+    CountedSocket,
+    Rejections,
+)
+from uvicorn.listening.proxy_protocol import MalformedHeader, ProxiedProtocol, ProxyHeader, complain, receive_header
 from uvicorn.rules.grace import GraceTimer, is_readable, wait_for
 
 if TYPE_CHECKING:
@@ -83,7 +89,7 @@ class Checkpoint(NamedTuple):
     """Checks that connections must pass before a protocol is made; none by default.
 
     Attributes:
-        expects: whether a peer at this address, or without one, has to say first who its client is, in a PROXY header.
+        expects: whether a peer at this address, or without one, must begin with a PROXY header.
         connection_limit: counts connections.
         note_refused: called for each that has no room.
         note_malformed: called for each whose PROXY header is malformed.
@@ -108,16 +114,16 @@ class NativeCheckpoint(NamedTuple):
     """The same, as the native core asks."""
 
     expects: Callable[[str | None], bool] | None
-    enter: Callable[[], Visit | None] | None
-    turn_away: Callable[[int], None]
+    enter: Callable[[], ConnectionSlot | None] | None
+    reject: Callable[[int], None]
 
 
 NEVER = 1e6
-"""Seconds, for the loop's own timeout of handshakes, which ignores the time in which the loop was blocked."""
+"""Seconds: disables the event loop's own handshake timeout, which counts time in which the loop was blocked."""
 
 
-class _NotIntroduced(Exception):
-    """A peer that has to say who its client is has not done so."""
+class _InvalidProxyHeader(Exception):
+    """A peer that must begin with a PROXY header did not."""
 
 
 class Acceptor(asyncio.AbstractServer):
@@ -151,7 +157,9 @@ class Acceptor(asyncio.AbstractServer):
         self._listens = False
         self._counted: CountedListener | None = None
         if checkpoint.connection_limit is not None:
-            self._counted = CountedListener(checkpoint.connection_limit, self._tell_of_room, checkpoint.note_refused)
+            self._counted = CountedListener(
+                checkpoint.connection_limit, self._announce_capacity, checkpoint.note_refused
+            )
         self._rejections = Rejections(self._loop)
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -239,16 +247,16 @@ class Acceptor(asyncio.AbstractServer):
         """Accept connections. Returns whether more may wait."""
         assert self._sock is not None
         for _ in range(BATCH):
-            visit = None
+            slot = None
             if self._counted is not None:
-                visit = self._enter()
-                if visit is None:
+                slot = self._enter()
+                if slot is None:
                     return False
             try:
                 connection, address = self._sock.accept()
             except OSError as exc:
-                if visit is not None:
-                    visit.leave()
+                if slot is not None:
+                    slot.leave()
                 if isinstance(exc, (BlockingIOError, InterruptedError)):
                     return False
                 if exc.errno in _LOST:
@@ -256,36 +264,36 @@ class Acceptor(asyncio.AbstractServer):
                 if not self._is_closed():
                     self._rest(exc)
                 return False
-            if visit is not None:
-                connection = CountedSocket.take(connection, visit)
+            if slot is not None:
+                connection = CountedSocket.take(connection, slot)
             connection.setblocking(False)
-            task = self._loop.create_task(self._open(connection, address, visit))
+            task = self._loop.create_task(self._open(connection, address, slot))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
         return True
 
-    async def _open(self, connection: socket.socket, address: Any, visit: Visit | None) -> None:
-        """Hand the accepted socket to a new protocol, when it is known who is there, after the TLS handshake if there
+    async def _open(self, connection: socket.socket, address: Any, slot: ConnectionSlot | None) -> None:
+        """Hand the accepted socket to a new protocol: after its PROXY header, and after the TLS handshake if there
         is one."""
         deadline = self._loop.time() + self._handshake_timeout
         try:
-            introduction = await self._hear(connection, address)
-            client = address if introduction is None or introduction.source is None else introduction.source
-            if visit is not None and not visit.admit(_host_of(client)):
+            proxy_header = await self._receive_header(connection, address)
+            client = address if proxy_header is None or proxy_header.source is None else proxy_header.source
+            if slot is not None and not slot.admit(_host_of(client)):
                 if self._context is None:
-                    self._turn_away(connection.detach())
+                    self._reject(connection.detach())
                 connection.close()
                 return
             protocol = self._factory()
-        except _NotIntroduced as exc:
+        except _InvalidProxyHeader as exc:
             connection.close()
             self._note_lost(exc)
             return
         except BaseException:
             connection.close()
             raise
-        if introduction is not None:
-            protocol = Introducing(protocol, introduction)
+        if proxy_header is not None:
+            protocol = ProxiedProtocol(protocol, proxy_header)
         never = None if self._context is None else NEVER
         # From here on asyncio owns the socket and closes it when something goes wrong.
         opened = self._loop.connect_accepted_socket(
@@ -305,41 +313,41 @@ class Acceptor(asyncio.AbstractServer):
     def _note_lost(exc: object) -> None:
         logger.debug("Connection lost while it was being set up: %s", exc)
 
-    async def _hear(self, connection: socket.socket, address: Any) -> Introduction | None:
+    async def _receive_header(self, connection: socket.socket, address: Any) -> ProxyHeader | None:
         """The peer's description of its client, if the peer is a proxy that has to give one.
 
         Raises:
-            _NotIntroduced: it does not.
+            _InvalidProxyHeader: it does not.
         """
         expects = self._checkpoint.expects
         if expects is None or not expects(_host_of(address)):
             return None
         try:
-            return await wait_for(hear(connection), self._handshake_timeout, lambda: is_readable(connection))
+            return await wait_for(receive_header(connection), self._handshake_timeout, lambda: is_readable(connection))
         except asyncio.TimeoutError:
-            raise _NotIntroduced("the PROXY header took too long") from None
+            raise _InvalidProxyHeader("the PROXY header took too long") from None
         except OSError as exc:
-            raise _NotIntroduced(str(exc)) from exc
+            raise _InvalidProxyHeader(str(exc)) from exc
         except MalformedHeader as exc:
             self._checkpoint.note_malformed()
             complain(address, str(exc))
-            raise _NotIntroduced(str(exc)) from exc
+            raise _InvalidProxyHeader(str(exc)) from exc
 
     # Room for connections.
 
-    def _enter(self) -> Visit | None:
+    def _enter(self) -> ConnectionSlot | None:
         """A place for one connection more; without one nothing is accepted until there is."""
         assert self._counted is not None
-        visit = self._counted.enter()
-        if visit is None:
+        slot = self._counted.enter()
+        if slot is None:
             self._look_away()
-        return visit
+        return slot
 
-    def _turn_away(self, descriptor: int) -> None:
+    def _reject(self, descriptor: int) -> None:
         """Answer the connection of `descriptor`, which owns it from then on, that there is no room."""
         self._rejections.tell(socket.socket(fileno=descriptor))
 
-    def _tell_of_room(self) -> None:
+    def _announce_capacity(self) -> None:
         """Called from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._find_room)
@@ -407,7 +415,7 @@ class NativeAcceptor(Acceptor):
                 self._context,
                 self._handshake_timeout,
                 NativeCheckpoint(
-                    self._checkpoint.expects, None if self._counted is None else self._enter, self._turn_away
+                    self._checkpoint.expects, None if self._counted is None else self._enter, self._reject
                 ),
             )
         self._listener.resume()

@@ -1,9 +1,9 @@
 """Limits of connections of a process, in all and per address, and the connections that wait for room.
 
-A connection is a `Visit`, from before it is accepted until its descriptor is closed, whatever becomes of it: so nothing
-that happens to it in between can make the numbers wrong. Connections beyond the limit of all wait in the listen
-backlog: a short wait is better than a refusal, and other workers may accept them. Connections beyond the limit of an
-address are refused at once, because they would take the places of other addresses.
+A connection has a `ConnectionSlot` from before it is accepted until its descriptor is closed, so nothing in between can
+make the numbers wrong. Connections beyond the limit of all wait in the listen backlog: a short wait is better than a
+refusal, and other workers may accept them. Connections beyond the limit of an address are refused at once, because they
+would take the places of other addresses.
 
 The count covers all event loops of a process. It is in Python for the native core, too, because it costs one call per
 connection, and none without a limit.
@@ -78,7 +78,7 @@ class ConnectionLimit:
         """Addresses that have any, where they are counted."""
         return len(self._counts)
 
-    def enter(self, listener: CountedListener) -> Visit | None:
+    def enter(self, listener: CountedListener) -> ConnectionSlot | None:
         """Count one more connection; without room notify `listener` when there may be some."""
         limit = self._limit
         with self._lock:
@@ -91,7 +91,7 @@ class ConnectionLimit:
         self._settle()
         if is_news:
             logger.warning("limit_connections=%d reached: further connections wait in the listen backlog.", limit)
-        return Visit(self, listener) if has_room else None
+        return ConnectionSlot(self, listener) if has_room else None
 
     def forget(self, listener: CountedListener) -> None:
         """Stop notifying an listener."""
@@ -173,7 +173,7 @@ class CountedListener:
         self.tell = tell
         self.note_refused = note_refused
 
-    def enter(self) -> Visit | None:
+    def enter(self) -> ConnectionSlot | None:
         """One more, if there is room; otherwise `tell` is called when there may be."""
         return self.connection_limit.enter(self)
 
@@ -182,8 +182,8 @@ class CountedListener:
         self.connection_limit.forget(self)
 
 
-class Visit:
-    """One connection, or a place for the next."""
+class ConnectionSlot:
+    """The place of one connection, taken before it is accepted."""
 
     __slots__ = ("_connection_limit", "_listener", "_address")
 
@@ -193,7 +193,7 @@ class Visit:
         self._address: str | None = None
 
     def admit(self, host: str | None) -> bool:
-        """Count it among those of its address, if it has one: false if that has too many."""
+        """Count the connection for its address, if it has one; return false if that address has too many."""
         connection_limit = self._connection_limit
         if connection_limit is None or host is None or connection_limit._limit_per_address is None:
             return True
@@ -205,7 +205,7 @@ class Visit:
         return True
 
     def leave(self) -> None:
-        """It is over; said more than once it is so once."""
+        """Give the place back; further calls do nothing."""
         connection_limit, self._connection_limit = self._connection_limit, None
         if connection_limit is not None:
             connection_limit._leave(self._address)
@@ -214,13 +214,13 @@ class Visit:
 class CountedSocket(socket.socket):
     """A connection that is counted until its descriptor is closed, or another's."""
 
-    visit: Visit | None = None
+    slot: ConnectionSlot | None = None
 
     @classmethod
-    def take(cls, sock: socket.socket, visit: Visit) -> CountedSocket:
+    def take(cls, sock: socket.socket, slot: ConnectionSlot) -> CountedSocket:
         """The connection of `sock`, which is detached."""
         counted = cls(sock.family, sock.type, sock.proto, sock.detach())
-        counted.visit = visit
+        counted.slot = slot
         return counted
 
     def close(self) -> None:
@@ -242,9 +242,9 @@ class CountedSocket(socket.socket):
             self._leave()
 
     def _leave(self) -> None:
-        visit, self.visit = self.visit, None
-        if visit is not None:
-            visit.leave()
+        slot, self.slot = self.slot, None
+        if slot is not None:
+            slot.leave()
 
 
 class Rejections:

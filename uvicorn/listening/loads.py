@@ -9,8 +9,8 @@ number that is old for a moment costs nothing but a less even spread, so nothing
     note: information that workers leave for each other; 0 before there is any
     place: 0 if unused, else connections + 1; with RESTS while nothing is accepted
 
-The file ends with the last place that was ever taken, so who reads to its end reads no more than that: nothing else may
-be written behind the places.
+The file ends with the last place that was ever taken, so a reader stops there: nothing else may be written behind the
+places.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class WorkerLoad:
         self.index = index
 
     def is_first_to(self, note: int) -> bool:
-        """Leave a number, not 0, for the others who have a place; false if it is the one that was left last.
+        """Leave a number, not 0, for the other workers with a place; false if it is the one that was left last.
 
         So any of them can report an event that all notice.
         """

@@ -45,7 +45,7 @@ class ClientTLS(NamedTuple):
     is_verified: bool = False
 
 
-class Introduction(NamedTuple):
+class ProxyHeader(NamedTuple):
     """The content of a header.
 
     Attributes:
@@ -66,7 +66,7 @@ class Introduction(NamedTuple):
     tls: ClientTLS | None = None
 
 
-def read(data: bytes) -> tuple[Introduction, int] | None:
+def read(data: bytes) -> tuple[ProxyHeader, int] | None:
     """Read the header in front of `data`, and say how long it is; `None` if more has to come.
 
     The first byte that is wrong decides, so the outcome does not depend on how the bytes were cut.
@@ -85,7 +85,7 @@ _log_limit = LogRateLimit()
 
 
 def complain(peer: Any, reason: str) -> None:
-    """One line about a peer who was to say who its client is, and has said something else; then none for a while."""
+    """Log a peer whose PROXY header is missing or malformed, at a limited rate."""
     has_address = isinstance(peer, tuple)
     if _log_limit.allows(network_of(peer[0]) if has_address else ""):
         name = f"{peer[0]}:{peer[1]}" if has_address else "a Unix socket"
@@ -94,7 +94,7 @@ def complain(peer: Any, reason: str) -> None:
         )
 
 
-def _read_line(data: bytes) -> tuple[Introduction, int] | None:
+def _read_line(data: bytes) -> tuple[ProxyHeader, int] | None:
     malformed = MalformedHeader("the line of the PROXY header is malformed")
     window = data[:_MAX_LINE]
     end = len(window) - len(window.lstrip(_TEXT))
@@ -105,7 +105,7 @@ def _read_line(data: bytes) -> tuple[Introduction, int] | None:
         raise malformed
     family, *words = window[6:end].decode("ascii").split(" ")
     if family == "UNKNOWN":
-        return Introduction(), end + 2
+        return ProxyHeader(), end + 2
     kind = {"TCP4": socket.AF_INET, "TCP6": socket.AF_INET6}.get(family)
     if kind is None or len(words) != 4:
         raise malformed
@@ -114,7 +114,7 @@ def _read_line(data: bytes) -> tuple[Introduction, int] | None:
         from_port, to_port = map(_port, words[2:])
     except (OSError, ValueError):
         raise malformed from None
-    return Introduction((source, from_port), (destination, to_port)), end + 2
+    return ProxyHeader((source, from_port), (destination, to_port)), end + 2
 
 
 def _host(packed: bytes) -> str:
@@ -127,7 +127,7 @@ def _port(word: str) -> int:
     return int(word)
 
 
-def _read_binary(data: bytes) -> tuple[Introduction, int] | None:
+def _read_binary(data: bytes) -> tuple[ProxyHeader, int] | None:
     if len(data) <= 12:
         return None
     command = data[12]
@@ -149,23 +149,23 @@ def _read_binary(data: bytes) -> tuple[Introduction, int] | None:
     if len(data) < length:
         return None
     if is_local:
-        return Introduction(), length
-    introduction = _ends(data[_FIXED : _FIXED + taken])
-    return _read_extensions(introduction, data[:length], _FIXED + taken), length
+        return ProxyHeader(), length
+    proxy_header = _ends(data[_FIXED : _FIXED + taken])
+    return _read_extensions(proxy_header, data[:length], _FIXED + taken), length
 
 
-def _ends(addresses: bytes) -> Introduction:
+def _ends(addresses: bytes) -> ProxyHeader:
     if not addresses:
-        return Introduction()
+        return ProxyHeader()
     if len(addresses) == 216:
         source, destination = (part.partition(b"\0")[0] for part in (addresses[:108], addresses[108:]))
-        return Introduction(source.decode("utf-8", "surrogateescape"), destination.decode("utf-8", "surrogateescape"))
+        return ProxyHeader(source.decode("utf-8", "surrogateescape"), destination.decode("utf-8", "surrogateescape"))
     size = (len(addresses) - 4) // 2
     from_port, to_port = (int.from_bytes(addresses[at:][:2], "big") for at in (2 * size, 2 * size + 2))
-    return Introduction((_host(addresses[:size]), from_port), (_host(addresses[size : 2 * size]), to_port))
+    return ProxyHeader((_host(addresses[:size]), from_port), (_host(addresses[size : 2 * size]), to_port))
 
 
-def _read_extensions(introduction: Introduction, header: bytes, at: int) -> Introduction:
+def _read_extensions(proxy_header: ProxyHeader, header: bytes, at: int) -> ProxyHeader:
     found: dict[str, Any] = {}
     while at < len(header):
         kind, begin, at = _extension(header, at)
@@ -186,7 +186,7 @@ def _read_extensions(introduction: Introduction, header: bytes, at: int) -> Intr
             found["unique_id"] = value
         elif kind == 0x20:
             found["tls"] = _read_tls(value)
-    return introduction._replace(**found)
+    return proxy_header._replace(**found)
 
 
 def _extension(data: bytes, at: int) -> tuple[int, int, int]:
@@ -245,7 +245,7 @@ def _checksum(data: bytes) -> int:
 # For transports of event loops.
 
 
-async def hear(sock: socket.socket) -> Introduction:
+async def receive_header(sock: socket.socket) -> ProxyHeader:
     """Take the header from a socket that does not block, and nothing behind it.
 
     Bytes after it stay in the kernel for a TLS handshake or a protocol.
@@ -285,58 +285,58 @@ async def _readable(sock: socket.socket) -> None:
         loop.remove_reader(descriptor)
 
 
-class Introducing(asyncio.Protocol):
+class ProxiedProtocol(asyncio.Protocol):
     """Occupies a new transport until its connection is made; then `protocol` takes over with the announced client."""
 
-    def __init__(self, protocol: asyncio.BaseProtocol, introduction: Introduction) -> None:
+    def __init__(self, protocol: asyncio.BaseProtocol, proxy_header: ProxyHeader) -> None:
         self._protocol = protocol
-        self._introduction = introduction
+        self._proxy_header = proxy_header
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Leave it to the protocol."""
         transport.set_protocol(self._protocol)
-        self._protocol.connection_made(IntroducedTransport(transport, self._introduction))
+        self._protocol.connection_made(ProxiedTransport(transport, self._proxy_header))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._protocol, name)
 
 
-class _Introduced:
+class _Proxied:
     """Anything, but for the addresses of its ends."""
 
-    def __init__(self, real: Any, introduction: Introduction) -> None:
+    def __init__(self, real: Any, proxy_header: ProxyHeader) -> None:
         self._real = real
-        self._introduction = introduction
+        self._proxy_header = proxy_header
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
 
-class IntroducedSocket(_Introduced):
+class ProxiedSocket(_Proxied):
     """A socket with the addresses that the proxy announced."""
 
     def getpeername(self) -> Any:
         """The client."""
-        told = socket_name(self._introduction.source)
+        told = socket_name(self._proxy_header.source)
         return self._real.getpeername() if told is None else told
 
     def getsockname(self) -> Any:
         """Where it has connected to."""
-        told = socket_name(self._introduction.destination)
+        told = socket_name(self._proxy_header.destination)
         return self._real.getsockname() if told is None else told
 
 
-class IntroducedTransport(_Introduced, asyncio.Transport):
+class ProxiedTransport(_Proxied, asyncio.Transport):
     """A transport with the addresses that the proxy announced."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Optional information about the connection; `proxy_protocol` is the `Introduction`."""
+        """Optional information about the connection; `proxy_protocol` is the `ProxyHeader`."""
         if name == "proxy_protocol":
-            return self._introduction
+            return self._proxy_header
         known = self._real.get_extra_info(name, default)
         if name == "socket" and known is not None:
-            return IntroducedSocket(known, self._introduction)
-        told = {"peername": self._introduction.source, "sockname": self._introduction.destination}.get(name)
+            return ProxiedSocket(known, self._proxy_header)
+        told = {"peername": self._proxy_header.source, "sockname": self._proxy_header.destination}.get(name)
         return known if told is None else socket_name(told)
 
 
@@ -348,7 +348,7 @@ def socket_name(address: Address | None) -> Any:
 
 
 def _delegate(name: str) -> Any:
-    def method(self: IntroducedTransport, *args: Any, **options: Any) -> Any:
+    def method(self: ProxiedTransport, *args: Any, **options: Any) -> Any:
         return getattr(self._real, name)(*args, **options)
 
     return method
@@ -357,4 +357,4 @@ def _delegate(name: str) -> Any:
 # Attributes of a base class are found there, without `__getattr__`.
 for _method in set(dir(asyncio.Transport)) - set(dir(object)) - {"get_extra_info", "_extra", "__slots__"}:
     if not _method.startswith("__"):
-        setattr(IntroducedTransport, _method, _delegate(_method))
+        setattr(ProxiedTransport, _method, _delegate(_method))

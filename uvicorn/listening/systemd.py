@@ -94,7 +94,9 @@ class Notifier:
         address = os.environ.pop("NOTIFY_SOCKET", "")
         microseconds, pid = os.environ.pop("WATCHDOG_USEC", ""), os.environ.pop("WATCHDOG_PID", "")
         if not address:
-            logger.warning("systemd notification is off: NOTIFY_SOCKET is not set. Is the unit of Type=notify?")
+            logger.warning(
+                "systemd notification (systemd=True) is off: NOTIFY_SOCKET is not set. Set Type=notify in the unit."
+            )
             return None
         is_watched = microseconds.isdecimal() and int(microseconds) > 0 and pid in ("", str(os.getpid()))
         return cls(address, int(microseconds) / 1_000_000 / BEATS if is_watched else None, parts)

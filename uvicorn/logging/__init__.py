@@ -219,7 +219,9 @@ class PipeHandler(StreamHandler):
             lost, writer.lost = writer.lost, 0
             place = _STREAMS.get(stream.name, stream.name)
             logging.getLogger("uvicorn.error").warning(
-                "Dropped %d log lines, because the reader of %s did not keep up.", lost, place
+                "Dropped %d log lines: the reader of %s did not keep up. Log less (access_log, log_level).",
+                lost,
+                place,
             )
 
     def close(self) -> None:

@@ -171,7 +171,7 @@ class RequestLimit:
             raise
 
     def _leave(self) -> None:
-        """Give the place to the first who still waits."""
+        """Give the place to the first caller that still waits."""
         while self._line:
             place = self._line.popleft()
             if not place.done():

@@ -1,8 +1,8 @@
 """Adds up the counts of event loops, and serves them over HTTP in Prometheus' format.
 
-A `Board` has the pages of the running loops and the sums of those that ended, so no counts are lost when a worker
-exits. An `Exposition` serves it on a separate address and in a separate thread, so that it answers while an event loop
-is blocked.
+A `MetricsAggregator` has the pages of the running loops and the sums of those that ended, so no counts are lost when a
+worker exits. An `Exposition` serves it on a separate address and in a separate thread, so that it answers while an
+event loop is blocked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from uvicorn.worker_events import EventKind
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 PATIENCE = 2.0
-"""Seconds that one who asks has for the request, and then for taking the answer."""
+"""Seconds that a client has to send its request, and then to read the response."""
 
 MOST_CLIENTS = 64
 """Connections at a time."""
@@ -73,7 +73,7 @@ class Lost:
         return Lost(self.requests + other.requests, self.connections + other.connections)
 
 
-class Board:
+class MetricsAggregator:
     """The pages of several event loops. Used by more than one thread."""
 
     def __init__(self) -> None:
@@ -417,7 +417,7 @@ class Exposition:
             self._drop(client)
 
     def _accept(self) -> None:
-        """Take those who have come. Mostly their requests are there."""
+        """Accept the pending connections. Mostly their requests have arrived, too."""
         for _ in range(BACKLOG):
             try:
                 sock, _ = self._listener.accept()

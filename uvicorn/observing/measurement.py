@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from uvicorn.metrics.memory import resident_memory
 from uvicorn.metrics.page import LagProbe, Page
-from uvicorn.observing.exposition import Board, Exposition, WorkerFigures, bind, render
+from uvicorn.observing.exposition import Exposition, MetricsAggregator, WorkerFigures, bind, render
 
 if TYPE_CHECKING:
     from uvicorn.observing.debugging import Observer
@@ -21,7 +21,7 @@ class Measurement:
     `names` are those of the certificates.
 
     Attributes:
-        page: where.
+        page: the counters in memory.
 
     Raises:
         OSError: the address for it cannot be bound.
@@ -30,10 +30,10 @@ class Measurement:
     def __init__(self, page: Page | None, address: str, names: Sequence[str] = ()) -> None:
         self._exposition: Exposition | None = None
         if page is None:
-            board = Board()
-            self._exposition = Exposition(bind(address), lambda: text_of(board, names))
+            aggregator = MetricsAggregator()
+            self._exposition = Exposition(bind(address), lambda: text_of(aggregator, names))
             self._exposition.start()
-            page = board.page(shared=False)
+            page = aggregator.page(shared=False)
         self.page = page
         self._probe = LagProbe(page, asyncio.get_running_loop())
         self._probe.start()
@@ -53,9 +53,9 @@ class Measurement:
             self._exposition.close()
 
 
-def text_of(board: Board, names: Sequence[str]) -> str:
+def text_of(aggregator: MetricsAggregator, names: Sequence[str]) -> str:
     """The metrics of a process without a supervisor, and of certificates of these names."""
     pid = os.getpid()
     memory = resident_memory(pid)
-    figures = WorkerFigures({} if memory is None else {pid: memory}, {}, board.certificates(names))
-    return render(board.totals(), figures)
+    figures = WorkerFigures({} if memory is None else {pid: memory}, {}, aggregator.certificates(names))
+    return render(aggregator.totals(), figures)

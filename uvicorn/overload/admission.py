@@ -164,13 +164,13 @@ class Limit(Protocol):
 
     @property
     def reserve(self) -> int:
-        """How many more may be, of clients that have less than their share."""
+        """Further requests allowed for clients below their share."""
 
     def observe(self, begun: float, now: float, is_short: bool) -> None:
-        """One that has begun to run when it was `begun` has ended `now`. `is_short`: others would have been served."""
+        """Learn from a request that ran from `begun` to `now`; `is_short`: others were waiting or rejected."""
 
     def lack(self, now: float) -> None:
-        """One has come that cannot be served `now`."""
+        """Note that a request could not be served `now`."""
 
 
 class FixedLimit:
@@ -184,10 +184,10 @@ class FixedLimit:
         self.reserve = max(LEAST_RESERVE, limit // 4) if limit >= 4 else 0
 
     def observe(self, begun: float, now: float, is_short: bool) -> None:
-        """It does not matter."""
+        """Do nothing: the limit is fixed."""
 
     def lack(self, now: float) -> None:
-        """It does not matter."""
+        """Do nothing: the limit is fixed."""
 
 
 class AdaptiveLimit:
@@ -248,14 +248,14 @@ class AdaptiveLimit:
         self._at_probe = float(START)
 
     def lack(self, now: float) -> None:
-        """One has come that cannot be served `now`."""
+        """Note that a request could not be served `now`."""
         if now - self._ended > max(SILENCE, SILENCE * self._took[0]):
             self._ended = now
             self._grow()
             self._set()
 
     def observe(self, begun: float, now: float, is_short: bool) -> None:
-        """One that was admitted when it was `begun` has ended `now`. `is_short`: others would have been served, too."""
+        """Learn from a request that ran from `begun` to `now`; `is_short`: others were waiting or rejected."""
         self._ended = now
         if begun < self._probing:
             return  # it has had the others beside it

@@ -81,15 +81,15 @@ def is_secure(transport: asyncio.BaseTransport, is_encrypted: Callable[[asyncio.
     """Tell whether the client has encrypted the connection, here or at a proxy that says so."""
     if is_encrypted(transport):
         return True
-    introduction = transport.get_extra_info("proxy_protocol")
-    return introduction is not None and introduction.tls is not None
+    proxy_header = transport.get_extra_info("proxy_protocol")
+    return proxy_header is not None and proxy_header.tls is not None
 
 
 def tls_of(transport: asyncio.BaseTransport) -> Any:
     """Return the source of the extension `tls`: the connection's TLS object, or a proxy's words about the client's."""
-    introduction = transport.get_extra_info("proxy_protocol")
-    if introduction is not None and introduction.tls is not None:
-        return introduction
+    proxy_header = transport.get_extra_info("proxy_protocol")
+    if proxy_header is not None and proxy_header.tls is not None:
+        return proxy_header
     return transport.get_extra_info("ssl_object") if is_ssl(transport) else None
 
 

@@ -46,7 +46,7 @@ LINGER_SECONDS = 10.0
 """How long a connection that was refused goes on reading, so that its peer reads the answer before a reset. Peers that
 do read it close at once; the others are those that send the whole of a large body first."""
 
-LAST_CALL_SECONDS = 1.0
+LAST_REQUEST_SECONDS = 1.0
 """How long a connection whose last response did not say `close` waits, when the server ends, for a request that its
 client may have sent meanwhile; since that response, or since the connection was made."""
 

@@ -1,19 +1,12 @@
 """How a server ends: one state machine for a stop, a reload and the replacement of a worker.
 
-    SERVING ──▶ REFUSING ──▶ CLOSING ──▶ DISCONNECTING ──▶ CANCELLING ──▶ DONE
-                                │  all done     │  tasks done    ▲           ▲
-                                └───────────────┴────────────────┼───────────┘
-                                        force(), at any stage ───┘
-
-LEAVING        everything goes on, but the server says that it is not ready any more; only where a delay is set
-REFUSING       the listening sockets are closed; requests that are on their way are still answered, as the last ones
-CLOSING        each connection was asked to end; responses and tasks in progress have until the deadline, and clients
-               without notice yet a moment for one more request, which the connections keep themselves
-DISCONNECTING  the deadline has passed: applications receive a disconnect and get a moment to return
-CANCELLING     remaining tasks are cancelled, get a moment to clean up, and lose their transports
-DONE           nothing is connected any more
+    SERVING ─▶ (LEAVING ─▶) REFUSING ─▶ CLOSING ─▶ DISCONNECTING ─▶ CANCELLING ─▶ DONE
+                                           │ all done    │ tasks done   ▲          ▲
+                                           └─────────────┴──────────────┼──────────┘
+                                               force(), at any stage ───┘
 
 Each stage waits for connections or tasks to end, for its deadline and for `force`, whichever is first.
+`docs/architecture.md` lists what each stage does; `Server` enters LEAVING, if a delay is set.
 This module knows connections and tasks, not sockets, signals or the lifespan.
 """
 
@@ -78,7 +71,7 @@ class Stage(enum.IntEnum):
     """How far a server has come, from its start to its end; it only ever goes forward.
 
     Not all are stages of the drain: while STARTING the server does not accept connections yet, RETIRING it still does
-    but wants to be replaced, LEAVING it does for those who do not know yet that it will end, and with ENDED
+    but wants to be replaced, LEAVING it does for load balancers that do not know of the shutdown yet, and with ENDED
     `Server.run()` has returned.
     """
 
@@ -278,7 +271,7 @@ class Drain:
         try:
             if not settled and not self._running():
                 # Clients that may send one more request are not worth a line.
-                quiet = limits.LAST_CALL_SECONDS if left is None else min(limits.LAST_CALL_SECONDS, left)
+                quiet = limits.LAST_REQUEST_SECONDS if left is None else min(limits.LAST_REQUEST_SECONDS, left)
                 settled = await self._until(self._idle, quiet)
                 left = None if left is None else left - quiet
             return await self._until(self._wait, left) or settled

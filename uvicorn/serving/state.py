@@ -49,17 +49,17 @@ class ConnectionSet(set[Connection]):
             self.on_first()
 
     def discard(self, connection: object) -> None:
-        """Remove `connection` if it is there; wake those who wait for the last one to go."""
+        """Remove `connection` if it is there; wake callers that wait for the last to close."""
         super().discard(connection)
         self._wake_if_empty()
 
     def remove(self, connection: Connection) -> None:
-        """Remove `connection`, which must be there (`KeyError`); wake those who wait for the last one to go."""
+        """Remove `connection`, which must be there (`KeyError`); wake callers that wait for the last to close."""
         super().remove(connection)
         self._wake_if_empty()
 
     def clear(self) -> None:
-        """Remove all connections and wake those who wait for that."""
+        """Remove all connections and wake the callers that wait for that."""
         super().clear()
         self._wake_if_empty()
 
@@ -214,7 +214,7 @@ class ServerState:
         return self.gate
 
     def request_ids(self, config: ProtocolConfig) -> RequestIds | None:
-        """Return who finds the ids of requests, `None` if `config` does not ask for any; made when needed."""
+        """Return the source of request ids, `None` if `config` does not ask for any; created when first needed."""
         if self._request_ids is None:
             self._request_ids = RequestIds.from_config(config)
         return self._request_ids
@@ -226,7 +226,7 @@ class ServerState:
             self.request_limit_reached()
 
     def request_limit_reached(self) -> None:
-        """Tell who asked for it that the last response allowed is complete."""
+        """Call `on_limit`: the last response allowed is complete."""
         if self._on_request_limit is not None:
             self._on_request_limit()
 

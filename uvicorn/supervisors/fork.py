@@ -27,7 +27,7 @@ from multiprocessing.util import Finalize, close_fds, debug  # type: ignore[attr
 from socket import socket
 from typing import Any, NoReturn
 
-from uvicorn._subprocess import arguments_of, be_a_module, subprocess_started
+from uvicorn._subprocess import arguments_of, ensure_main_spec, subprocess_started
 from uvicorn.config import Config
 from uvicorn.config.errors import blaming
 from uvicorn.supervisors.signals import SIGNALS, leave_signals_to_parent
@@ -189,7 +189,7 @@ def fork_subprocess(
     config: Config, target: Callable[..., None], sockets: list[socket], begin: Callable[[], None]
 ) -> ForkedProcess:
     """A process, not started yet, that will call `begin()`, then `target(sockets=sockets)`."""
-    be_a_module()
+    ensure_main_spec()
     return ForkedProcess(begin, subprocess_started, arguments_of(config, target, sockets), config.preload)
 
 

@@ -40,7 +40,7 @@ __all__ = ["SIGNALS", "Multiprocess", "Process", "Server", "get_subprocess"]
 
 if TYPE_CHECKING:
     from uvicorn.listening.systemd import Share
-    from uvicorn.observing.exposition import Board, Exposition, WorkerFigures
+    from uvicorn.observing.exposition import Exposition, MetricsAggregator, WorkerFigures
     from uvicorn.supervisors.threaded import ThreadedServer
 
 logger = logging.getLogger("uvicorn.error")
@@ -96,7 +96,7 @@ class Multiprocess:
         refuse: closes the listening sockets in this process too, once the workers are shutting down and `drain_delay`
             has passed; otherwise new clients wait in the backlog until the last worker has ended. Does nothing by
             default: the sockets belong to the caller.
-        surroundings: context manager entered while a process starts.
+        pool_environment: context manager entered while a process starts.
         notifier: notifies the service manager of these workers; None without one.
         tells_metrics: whether to serve the metrics, if they are set, rather than leave that to another object.
     """
@@ -105,7 +105,7 @@ class Multiprocess:
         self.config = config
         self.sockets = sockets
         self.refuse: Callable[[], None] = lambda: None
-        self.surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.pool_environment: Callable[[], AbstractContextManager[None]] = nullcontext
         self.notifier: Share | None = None
         self.tells_metrics = True
         self._wakeup = Wakeup()
@@ -120,7 +120,7 @@ class Multiprocess:
         self._exposition: Exposition | None = None
         self._is_writing = threading.Lock()
         self._start = WorkerStart(config)
-        self._board = None if config.metrics is None else _new_board()
+        self._aggregator = None if config.metrics is None else _new_aggregator()
         self._placed: list[Process] = []
         self._pool = WorkerSet(
             self._make_worker,
@@ -150,9 +150,9 @@ class Multiprocess:
         if self._loads is not None:
             places = [self._loads.take() for _ in range(self.config.threads)]
             worker.load_places = [place for place in places if place is not None]
-        if self._board is not None:
-            worker.metrics_pages = [self._board.page(shared=True) for _ in range(self.config.threads)]
-        worker.surroundings = self.surroundings
+        if self._aggregator is not None:
+            worker.metrics_pages = [self._aggregator.page(shared=True) for _ in range(self.config.threads)]
+        worker.pool_environment = self.pool_environment
         worker.should_exit = self.should_exit
         self._placed.append(worker)
         return worker
@@ -178,9 +178,9 @@ class Multiprocess:
             if self._loads is not None:
                 for place in worker.load_places:
                     self._loads.give_back(place)
-            if self._board is not None:
+            if self._aggregator is not None:
                 for page in worker.metrics_pages:
-                    self._board.retire(page)
+                    self._aggregator.retire(page)
 
     # Life
 
@@ -231,7 +231,7 @@ class Multiprocess:
         Raises:
             OSError: the address for it cannot be bound.
         """
-        if self._board is None or self.config.metrics is None or not self.tells_metrics:
+        if self._aggregator is None or self.config.metrics is None or not self.tells_metrics:
             return None
         from uvicorn.observing.exposition import Exposition, bind
 
@@ -244,7 +244,7 @@ class Multiprocess:
 
     def metrics_text(self) -> str:
         """The counts of the workers in Prometheus' format; empty without the setting `metrics`."""
-        if self._board is None:
+        if self._aggregator is None:
             return ""
         return metrics_of([self])
 
@@ -257,9 +257,9 @@ class Multiprocess:
             events = dict(self.events.counts)
         sizes = {pid: resident_memory(pid) for pid in running if pid is not None}
         resident = {pid: size for pid, size in sizes.items() if size is not None}
-        totals = [] if self._board is None else self._board.totals()
-        ends = {} if self._board is None else self._board.certificates(self.config.certificate_names)
-        lost = Lost() if self._board is None else self._board.lost
+        totals = [] if self._aggregator is None else self._aggregator.totals()
+        ends = {} if self._aggregator is None else self._aggregator.certificates(self.config.certificate_names)
+        lost = Lost() if self._aggregator is None else self._aggregator.lost
         return totals, WorkerFigures(resident, events, ends, lost)
 
     def requests_text(self, as_json: bool) -> str:
@@ -437,11 +437,11 @@ class Multiprocess:
             self._pool.scale(self._pool.size - 1)
 
 
-def _new_board() -> Board:
+def _new_aggregator() -> MetricsAggregator:
     # Imported where it is wanted: each worker imports this module.
-    from uvicorn.observing.exposition import Board
+    from uvicorn.observing.exposition import MetricsAggregator
 
-    return Board()
+    return MetricsAggregator()
 
 
 def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:

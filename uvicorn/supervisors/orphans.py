@@ -20,7 +20,7 @@ def collect_orphans() -> None:
     with suppress(ChildProcessError):  # there are no children at all
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return
-    # Neither module says who its children are.
+    # Neither module lists its children publicly.
     processes: Any = multiprocessing.process
     tracker: Any = resource_tracker
     own = {process.pid for process in list(processes._children)}

@@ -47,7 +47,7 @@ class Plan:
     environment: Mapping[str, str]
 
 
-class Surroundings:
+class PoolEnvironment:
     """The environment of a process at its start: variables, and the directory in which applications are found."""
 
     def __init__(self, environment: Mapping[str, str], directory: str | None) -> None:
@@ -97,8 +97,8 @@ class Pool:
         directory = options.pop("app_dir", None)
         self.name = plan.name
         self._cleanup = contextlib.ExitStack()
-        surroundings = Surroundings(plan.environment, directory)
-        with surroundings():
+        pool_environment = PoolEnvironment(plan.environment, directory)
+        with pool_environment():
             config = Config(**options)
             config.check()
         for setting, is_set in (
@@ -115,7 +115,7 @@ class Pool:
         close_later(self._cleanup, config, sockets)
         self.supervisor = Multiprocess(config, sockets)
         self.supervisor.refuse = self._cleanup.close
-        self.supervisor.surroundings = surroundings
+        self.supervisor.pool_environment = pool_environment
         self.supervisor.tells_metrics = False
         self.outcome = Outcome.NONE
 

@@ -28,7 +28,7 @@ from uvicorn.listening.connection_limit import ConnectionLimit
 from uvicorn.listening.loads import LoadTable, WorkerLoad
 from uvicorn.metrics.page import Page
 from uvicorn.observing.debugging import Observer, OnSignal, listings_of, shown
-from uvicorn.observing.exposition import Board, Exposition, bind
+from uvicorn.observing.exposition import Exposition, MetricsAggregator, bind
 from uvicorn.observing.measurement import text_of
 from uvicorn.server import HANDLED_SIGNALS, Server
 from uvicorn.serving.drain import ENDING, Stage
@@ -311,11 +311,11 @@ class ThreadedServer:
         address = self.config.metrics
         if address is None or self.metrics_pages:
             return None
-        board = Board()
+        aggregator = MetricsAggregator()
         with blaming(f"metrics={address!r}", status=STARTUP_FAILURE):
-            exposition = Exposition(bind(address), lambda: text_of(board, self.config.certificate_names))
+            exposition = Exposition(bind(address), lambda: text_of(aggregator, self.config.certificate_names))
         if self.config.debug_requests:
             exposition.tell_requests(lambda as_json: shown(listings_of(self.observers), as_json))
-        self.metrics_pages = [board.page(shared=False) for _ in range(self.config.threads)]
+        self.metrics_pages = [aggregator.page(shared=False) for _ in range(self.config.threads)]
         exposition.start()
         return exposition

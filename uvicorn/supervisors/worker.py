@@ -184,13 +184,13 @@ class ProcessWorker:
             `start`.
         should_exit: set when the supervisor is to end; `wait_until_ready` of a subclass gets it.
         metrics_pages: where each of them counts, if the metrics are served; to be set before `start`, too.
-        surroundings: context manager entered while the process starts.
+        pool_environment: context manager entered while the process starts.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
         self.config = config
         self._sockets = sockets
-        self.surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.pool_environment: Callable[[], AbstractContextManager[None]] = nullcontext
         self.load_places: list[WorkerLoad] = []
         self.metrics_pages: list[Page] = []
         self.should_exit: threading.Event | None = None
@@ -341,7 +341,7 @@ class ProcessWorker:
             OSError: there is no room for another process. Nothing is left of this one.
         """
         try:
-            with self.surroundings():
+            with self.pool_environment():
                 self.process.start()
         except OSError:
             self.parent_conn.close()

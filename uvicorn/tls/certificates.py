@@ -1,7 +1,7 @@
 """The parts of an X.509 certificate (RFC 5280) that a server has to know: its subject, its names, its expiry.
 
-Python's `ssl` tells that only of the certificate of a peer, and of that without its exact name. This reads DER, and
-nothing is believed: whether a certificate is good is OpenSSL's to say.
+Python's `ssl` gives these only for the certificate of a peer, and without its exact name. This module reads DER and
+verifies nothing: OpenSSL decides whether a certificate is valid.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def create_ssl_context(
         ssl.SSLError: certificate, key and password do not fit, or OpenSSL refuses the ciphers or authorities.
     """
     if password is None and not _has_terminal():
-        password = _ask_nobody
+        password = _reject_password_prompt
     for path in (keyfile, ca_certs):
         if path is not None:
             _read(path)
@@ -282,7 +282,7 @@ class _PasswordNeeded(Exception):
         return "the private key is encrypted; set ssl_keyfile_password."
 
 
-def _ask_nobody() -> str:
+def _reject_password_prompt() -> str:
     raise _PasswordNeeded
 
 
@@ -300,7 +300,9 @@ def check_ssl_settings(settings: TLSSettings) -> None:
     if _is_replaced(settings):
         return  # it is called once for each server, as by upstream
     with contextlib.suppress(_PasswordNeeded):
-        _default_context(settings, _certificate_of(settings), None, settings.ssl_keyfile_password or _ask_nobody)
+        _default_context(
+            settings, _certificate_of(settings), None, settings.ssl_keyfile_password or _reject_password_prompt
+        )
 
 
 def _is_replaced(settings: TLSSettings) -> bool:
@@ -484,7 +486,7 @@ class Renewal:
         if contents == self._used and self._settings.ssl_context_factory is None:
             return False
         try:
-            password = self._settings.ssl_keyfile_password or _ask_nobody
+            password = self._settings.ssl_keyfile_password or _reject_password_prompt
             context = _build(self._settings, self._alpn_protocols, password)
         except Exception as exc:
             if contents == self._contents():
@@ -546,7 +548,7 @@ class Watch:
         self._renewed = renewed
         self._on_reload = on_reload
         # Whether to go on. Unlike an event it can be used by a signal handler that interrupts its user.
-        self._wishes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="uvicorn-certificates", daemon=True)
 
     def start(self) -> None:
@@ -555,16 +557,16 @@ class Watch:
 
     def wake(self) -> None:
         """Look at once; from any thread or signal handler."""
-        self._wishes.put(True)
+        self._requests.put(True)
 
     def stop(self) -> None:
         """Stop checking; returns without waiting for a check in progress."""
-        self._wishes.put(False)
+        self._requests.put(False)
 
     def _run(self) -> None:
         while True:
             try:
-                if not self._wishes.get(timeout=self._interval):
+                if not self._requests.get(timeout=self._interval):
                     return
             except queue.Empty:
                 self._look(self._renewal.look)

@@ -6,7 +6,7 @@ import functools
 import ssl
 from typing import Any
 
-from uvicorn.listening.proxy_protocol import ClientTLS, Introduction
+from uvicorn.listening.proxy_protocol import ClientTLS, ProxyHeader
 
 EXTENSION = "tls"
 
@@ -23,7 +23,7 @@ def describe(connection: Any) -> dict[str, Any]:
     encryption ended there: it names the client's certificate, and does not pass it on.
     The values cannot be changed, so that a copy of the dict shares nothing.
     """
-    if isinstance(connection, Introduction):
+    if isinstance(connection, ProxyHeader):
         return _describe_told(connection.tls or ClientTLS())
     chain = _chain(connection)
     context = connection.context
@@ -40,7 +40,7 @@ def describe(connection: Any) -> dict[str, Any]:
 
 
 def _describe_told(told: ClientTLS) -> dict[str, Any]:
-    # Imported, here as below, by those who are asked about certificates.
+    # Imported, here as below, only where certificates are asked for.
     from uvicorn.tls.certificates import escaped
 
     name = told.common_name and f"CN={escaped(told.common_name)}"

@@ -7,9 +7,9 @@ makes keys of its own for each context, and Python has no way to set them: `open
             └─▶ key of the period, for one set of trusted authorities
 
 Old secrets cannot be recovered: an attacker who reads a process's memory can read tickets of this period and the
-previous one, and TLS 1.2 traffic of these sessions. TLS 1.3 connections stay secret, since they agree on a key of
-their own. Tickets of clients that were verified against other authorities have another key, so that none is let in by a
-ticket who would not be without.
+previous one, and TLS 1.2 traffic of these sessions. TLS 1.3 connections stay secret, since they agree on a key of their
+own. Each set of client authorities has a key of its own, so a ticket never admits a client whose certificate these
+authorities did not sign.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ class RequestResponseCycle:
         return self
 
     def set(self) -> None:
-        """Let those who wait for the body look at it again."""
+        """Wake callers that wait for the body."""
         self._wake()
 
     # The application's side.
@@ -566,7 +566,7 @@ class RequestResponseCycle:
     async def _wait(self) -> ASGIReceiveEvent:
         """Return the next message once it is there, after earlier callers have got theirs.
 
-        On an event of the pool; each of several who wait has its own.
+        On an event of the pool; each of several waiting callers has its own.
         """
         if not isinstance(self._events, OrderedDict):
             # Not a dict: to find the first key of one from which many were taken is to pass all their places.

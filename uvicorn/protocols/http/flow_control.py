@@ -135,7 +135,7 @@ class FlowControl:
         self.write_paused = self.congested = True
 
     def resume_writing(self) -> None:
-        """The transport's buffer is low again, or the connection is lost: let those who wait go on."""
+        """The transport's buffer is low again, or the connection is lost: resume waiting writers."""
         self.write_paused = False
         self.congested = bool(self._writers)
         self._writers.move()

@@ -73,7 +73,7 @@ class Runner:
         return stream
 
     def enter(self, cycle: RequestResponseCycle, look: Look) -> ASGI3Application:
-        """The head of a request was read: count it, and return who answers it."""
+        """Count a request whose head was read, and return what answers it."""
         settings = self._carrier.settings
         forwarded = look[5][4] or settings.customised  # a program may have put such a field there
         app = settings.app if forwarded else settings.direct_app

@@ -58,7 +58,7 @@ class Writable:
         return not self._flow.write_paused
 
     def set(self) -> None:
-        """Let those who wait go on."""
+        """Resume waiting callers."""
         self._output.resume()
 
     def clear(self) -> None:

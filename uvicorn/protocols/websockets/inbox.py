@@ -11,7 +11,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, Line
 
 
 class Inbox:
-    """The queue of one session; those who wait for an event are served in the order in which they came.
+    """The queue of one session; callers that wait for an event are served in the order of their calls.
 
     Args:
         capacity: events from which on it is full.
@@ -19,7 +19,7 @@ class Inbox:
 
     Attributes:
         queue: events that the application has not received yet.
-        receivers: those who wait for more.
+        receivers: callers that wait for more.
         end: the last event, which every further call returns; `None` until then.
         took_at: when the application took its last event, or began to answer.
     """

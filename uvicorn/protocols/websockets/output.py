@@ -19,7 +19,7 @@ class Output:
         loop: the event loop.
         transport: of the connection.
         state: of the server.
-        write_deadlines: those who wait for clients that do not read.
+        write_deadlines: deadlines of callers that wait for clients that do not read.
         log: of the connection.
 
     Attributes:

@@ -173,13 +173,13 @@ impl FileSink {
     /// The stream has enough to write.
     #[getter]
     fn write_paused(&self) -> PyResult<bool> {
-        Ok(self.stream()?.room().is_paused())
+        Ok(self.stream()?.capacity().is_paused())
     }
 
     /// Return a future that is done when the stream takes more, or the connection ends.
     fn waiter(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let exchange = self.exchange.here()?;
-        exchange.stream.room().watcher(py, &exchange.host)
+        exchange.stream.capacity().watcher(py, &exchange.host)
     }
 
     /// The application waits until the client has read some of a file: its place is free meanwhile.

@@ -20,7 +20,7 @@ impl Exchange {
         let Some(ticket) = self.ticket() else { return Ok(()) };
         let holder = Bound::new(py, TicketHolder::new(Parked(self.clone())))?;
         // A `receive()` beside a call that waits to send waits for the client in any case.
-        let for_body = function == Function::Receive && self.stream.room().writers.is_empty();
+        let for_body = function == Function::Receive && self.stream.capacity().writers.is_empty();
         self.seat.parked.set(ticket.park(&holder, for_body)?);
         Ok(())
     }

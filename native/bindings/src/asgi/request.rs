@@ -85,7 +85,8 @@ impl Conversation for Exchange {
 
     /// One behind the end of the response is refused at once.
     fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent> {
-        if !self.stream.room().takes_more(in_turn) && !self.is_disconnected() && self.state.get() != State::Complete {
+        if !self.stream.capacity().takes_more(in_turn) && !self.is_disconnected() && self.state.get() != State::Complete
+        {
             return Ok(Sent::Later);
         }
         if self.seat.parked.get() {
@@ -97,7 +98,7 @@ impl Conversation for Exchange {
     fn line(&self, function: Function) -> &Line {
         match function {
             Function::Receive => &self.receivers,
-            Function::Send => &self.stream.room().writers,
+            Function::Send => &self.stream.capacity().writers,
         }
     }
 
@@ -105,7 +106,7 @@ impl Conversation for Exchange {
         let count = match function {
             Function::Receive if self.is_at_end() => WOKEN_TOGETHER,
             Function::Receive if self.has_message() => 1,
-            Function::Send if !self.stream.room().is_paused() => WOKEN_TOGETHER,
+            Function::Send if !self.stream.capacity().is_paused() => WOKEN_TOGETHER,
             Function::Receive | Function::Send => return Ok(()),
         };
         self.line(function).advance(py, &self.host.names, count)
@@ -123,7 +124,7 @@ impl Conversation for Exchange {
     fn resume<'py>(&self, py: Python<'py>, function: Function) -> PyResult<Option<Bound<'py, PyAny>>> {
         let goes_on = match function {
             Function::Receive => self.has_message(),
-            Function::Send => self.stream.room().takes_more(true),
+            Function::Send => self.stream.capacity().takes_more(true),
         };
         if !self.seat.parked.get() || !goes_on || self.is_disconnected() { Ok(None) } else { self.await_place(py) }
     }

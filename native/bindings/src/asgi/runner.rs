@@ -194,7 +194,7 @@ impl Runner {
     ) -> PyResult<()> {
         if let Some(mounts) = &self.mounts
             && eager
-            && exchange.stream.room().takes_more(false)
+            && exchange.stream.capacity().takes_more(false)
             && let Some((status, headers, body)) = mounts.whole(app.bind(py))?
         {
             return exchange.guard(py, "send", || exchange.answer(status, &headers, &body));
@@ -282,7 +282,7 @@ impl Runner {
         if exchange.state() != State::Idle || exchange.is_disconnected() {
             return Ok(());
         }
-        if exchange.stream.room().takes_more(false) {
+        if exchange.stream.capacity().takes_more(false) {
             return exchange.refuse(py, gate);
         }
         self.start(py, exchange.clone(), gate.refuse.clone_ref(py), later)

@@ -11,7 +11,7 @@ use wire::Trailers;
 
 use super::access::entry::Head;
 use super::identity::OwnField;
-use super::room::Room;
+use super::write_capacity::WriteCapacity;
 
 /// The frame after a piece of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(crate) trait Stream {
     // The connection.
 
     /// Whether there is room for more.
-    fn room(&self) -> &Room;
+    fn capacity(&self) -> &WriteCapacity;
     /// The connection as programs know it; `None` if it has other streams as well.
     fn own_connection(&self, _py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         Ok(None)

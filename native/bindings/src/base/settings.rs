@@ -76,7 +76,7 @@ impl Settings {
             body_bytes_per_second: constants.getattr("BODY_BYTES_PER_SECOND")?.extract()?,
             read_bytes_per_second: constants.getattr("READ_BYTES_PER_SECOND")?.extract()?,
             linger: seconds(&constants, "LINGER_SECONDS")?.unwrap_or_default(),
-            last_call: seconds(&constants, "LAST_CALL_SECONDS")?.unwrap_or_default(),
+            last_call: seconds(&constants, "LAST_REQUEST_SECONDS")?.unwrap_or_default(),
             max_eager_requests: constants.getattr("MAX_EAGER_REQUESTS")?.extract()?,
             reuse: match std::env::var_os("UVICORN_POISON") {
                 Some(value) if value == "1" => Reuse::Poison,

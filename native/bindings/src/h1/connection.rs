@@ -24,7 +24,7 @@ use super::core::Core;
 use super::states::{End, Ending, Reading};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
-use crate::asgi::room::Room;
+use crate::asgi::write_capacity::WriteCapacity;
 use crate::base::level::Level;
 use crate::base::task::Start;
 use crate::conn::carried::{Life, Sides};
@@ -64,7 +64,7 @@ pub(crate) struct Connection {
     /// Empty before `connection_made`.
     pub(super) peer: RefCell<Rc<Peer>>,
     pub(super) state: RefCell<State>,
-    pub(super) room: Room,
+    pub(super) capacity: WriteCapacity,
     /// The deadline for the client's input.
     pub(super) deadline: Deadline,
     /// The deadline for the client to read the output.
@@ -96,7 +96,7 @@ impl Connection {
                 held: None,
                 waits_for: Awaits::Nothing,
             }),
-            room: Room::default(),
+            capacity: WriteCapacity::default(),
             deadline: Deadline::default(),
             reader: Reader::default(),
             places: Cell::new(None),

@@ -150,7 +150,7 @@ impl Carried for Connection {
     }
 
     fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
-        self.room.pause();
+        self.capacity.pause();
         self.reader.wait(py, self)
     }
 
@@ -201,6 +201,6 @@ impl Connection {
         if !self.is_closed() {
             self.reader.stop();
         }
-        self.room.resume(py, &self.core.names)
+        self.capacity.resume(py, &self.core.names)
     }
 }

@@ -11,8 +11,8 @@ use wire::h1::response::{Framing, Trailers};
 use super::connection::{Connection, HIGH_WATER, State};
 use crate::asgi::access::entry::Head;
 use crate::asgi::identity::OwnField;
-use crate::asgi::room::Room;
 use crate::asgi::stream::{Follows, Stream};
+use crate::asgi::write_capacity::WriteCapacity;
 use crate::base::error::exception;
 use crate::conn::carried::Carried;
 
@@ -122,8 +122,8 @@ impl Stream for Connection {
     }
 
     #[inline]
-    fn room(&self) -> &Room {
-        &self.room
+    fn capacity(&self) -> &WriteCapacity {
+        &self.capacity
     }
 
     fn own_connection(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {

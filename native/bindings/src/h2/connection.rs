@@ -29,8 +29,8 @@ use super::queue::Queue;
 use super::states::{Awaits, Ending, Input, Presence, Said};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
-use crate::asgi::room::Room;
 use crate::asgi::runner::Look;
+use crate::asgi::write_capacity::WriteCapacity;
 use crate::base::level::Level;
 use crate::base::task::Start;
 use crate::conn::carried::{Life, Sides};
@@ -156,7 +156,7 @@ pub(super) struct Stream {
     pub(super) connection: Rc<Connection>,
     pub(super) id: StreamId,
     pub(super) queue: RefCell<Queue>,
-    pub(super) room: Room,
+    pub(super) capacity: WriteCapacity,
     /// The head as lines, if the log wants them.
     pub(super) lines: RefCell<Vec<u8>>,
     /// Pieces of the request's body that have come, and were not read yet.
@@ -180,7 +180,7 @@ impl Stream {
             connection,
             id,
             queue: RefCell::default(),
-            room: Room::default(),
+            capacity: WriteCapacity::default(),
             lines: RefCell::default(),
             pieces: Cell::new(0),
             channel: OnceCell::new(),

@@ -19,8 +19,8 @@ use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 use super::connection::{State, Stream};
 use crate::asgi::access::entry::Head;
 use crate::asgi::identity::OwnField;
-use crate::asgi::room::Room;
 use crate::asgi::stream::{Follows, Stream as Interface};
+use crate::asgi::write_capacity::WriteCapacity;
 use crate::base::error::exception;
 use crate::conn::carried::Carried;
 
@@ -36,7 +36,7 @@ impl Stream {
         unsent.set(unsent.get() + usize::from(queue.len() == 0));
         queue.push(piece);
         if queue.len() > HIGH_WATER {
-            self.room.pause();
+            self.capacity.pause();
         }
     }
 
@@ -51,7 +51,7 @@ impl Stream {
         if queue.len() == 0 {
             self.has_sent_all();
         }
-        self.room.is_paused() && queue.len() <= LOW_WATER
+        self.capacity.is_paused() && queue.len() <= LOW_WATER
     }
 
     fn has_sent_all(&self) {
@@ -67,7 +67,7 @@ impl Stream {
 
     /// Few bytes wait, or sending has become impossible: resume waiting writers.
     pub(super) fn relieve(&self, py: Python<'_>) -> PyResult<()> {
-        self.room.resume(py, &self.connection.core.names)?;
+        self.capacity.resume(py, &self.connection.core.names)?;
         let Some(channel) = self.channel.get() else { return Ok(()) };
         let handler = channel.handler.borrow().clone().filter(|_| channel.pause_told.replace(false));
         handler.map_or(Ok(()), |handler| handler.on_resume(py))
@@ -225,8 +225,8 @@ impl Interface for Stream {
     }
 
     #[inline]
-    fn room(&self) -> &Room {
-        &self.room
+    fn capacity(&self) -> &WriteCapacity {
+        &self.capacity
     }
 
     fn answer(

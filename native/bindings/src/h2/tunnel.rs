@@ -278,7 +278,7 @@ impl Stream {
         self.connection.flush_unless_consuming(py)?;
         let handler = channel.handler.borrow().clone();
         match handler {
-            Some(handler) if self.room.is_paused() && !channel.pause_told.replace(true) => handler.on_pause(py),
+            Some(handler) if self.capacity.is_paused() && !channel.pause_told.replace(true) => handler.on_pause(py),
             _ => Ok(()),
         }
     }

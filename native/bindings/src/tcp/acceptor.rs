@@ -11,10 +11,10 @@ use pyo3::prelude::*;
 
 use super::address::{Local, host_of};
 use super::reactor::{Accepts, Poller, Reactor};
+use super::slot::ConnectionSlot;
 use super::socket::{Keeper as _, Opener, Opening, Socket};
 use super::sys::{self, Address};
 use super::tls::{Encryption, Tls};
-use super::visit::Visit;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::conn::carrier::Carrier;
 use crate::conn::handler::{Handler, PythonProtocol};
@@ -42,7 +42,7 @@ pub(crate) struct Listening {
     /// Has room for one connection more, or not, if they are counted.
     enter: Option<Py<PyAny>>,
     /// Answers a connection, of which it gets a duplicate, that there is no room for it.
-    turn_away: Py<PyAny>,
+    reject: Py<PyAny>,
     /// Those that are not open yet.
     opening: Cell<usize>,
     /// Called when the last one is gone.
@@ -57,14 +57,14 @@ impl Listening {
         reactor: &Rc<Reactor>,
         descriptor: sys::Descriptor,
         peer: Address,
-        visit: Option<Visit>,
+        slot: Option<ConnectionSlot>,
     ) -> PyResult<()> {
-        let left = visit.as_ref().map(|visit| visit.clone_ref(py));
-        match (self.receive(py, reactor, descriptor, peer, visit), left) {
+        let left = slot.as_ref().map(|slot| slot.clone_ref(py));
+        match (self.receive(py, reactor, descriptor, peer, slot), left) {
             // It has probably sent something already.
             (Ok(Some(socket)), _) => reactor.queue(py, &socket),
-            (Ok(None), Some(visit)) => visit.leave(py),
-            (Err(error), Some(visit)) => visit.leave(py).and(Err(error)),
+            (Ok(None), Some(slot)) => slot.leave(py),
+            (Err(error), Some(slot)) => slot.leave(py).and(Err(error)),
             (outcome, None) => outcome.map(drop),
         }
     }
@@ -75,23 +75,23 @@ impl Listening {
         reactor: &Rc<Reactor>,
         descriptor: sys::Descriptor,
         peer: Address,
-        visit: Option<Visit>,
+        slot: Option<ConnectionSlot>,
     ) -> PyResult<Option<Rc<Socket>>> {
         let has_preface = match &self.expects {
             Some(expects) => expects.bind(py).call1((host_of(py, &peer),))?.is_truthy()?,
             None => false,
         };
-        if let Some(visit) = &visit
+        if let Some(slot) = &slot
             && !has_preface
-            && !visit.admits(py, host_of(py, &peer))?
+            && !slot.admits(py, host_of(py, &peer))?
         {
-            return self.turn_away(py, &descriptor).map(|()| None);
+            return self.reject(py, &descriptor).map(|()| None);
         }
         let tls = self.encryption.as_ref().map(|encryption| Tls::new(py, encryption)).transpose()?;
         let opens_later = has_preface || tls.is_some();
         let socket = reactor.open(descriptor, peer, self.address.clone(), tls);
-        if let Some(visit) = visit {
-            socket.who.visit.replace(Some(visit));
+        if let Some(slot) = slot {
+            socket.who.slot.replace(Some(slot));
         }
         let outcome = if opens_later {
             self.opening.set(self.opening.get() + 1);
@@ -113,25 +113,25 @@ impl Listening {
             if self.resting.get() || !reactor.may_take(py, |poll| self.look_away(poll))? {
                 return Ok(false);
             }
-            let visit = match &self.enter {
-                Some(enter) => match Visit::begin(py, enter)? {
+            let slot = match &self.enter {
+                Some(enter) => match ConnectionSlot::take(py, enter)? {
                     // The listener rests until there is room.
                     None => return Ok(false),
-                    visit => visit,
+                    slot => slot,
                 },
                 None => None,
             };
             let accepted = self.listener.borrow().as_ref().map(sys::Listener::accept);
             let error = match accepted {
                 Some(Ok((descriptor, peer))) => {
-                    self.open(py, reactor, descriptor, peer, visit)?;
+                    self.open(py, reactor, descriptor, peer, slot)?;
                     continue;
                 }
                 Some(Err(error)) => Some(error),
                 None => None,
             };
-            if let Some(visit) = visit {
-                visit.leave(py)?;
+            if let Some(slot) = slot {
+                slot.leave(py)?;
             }
             match error {
                 None => return Ok(false),
@@ -198,12 +198,12 @@ impl Opener for Listening {
     }
 
     #[cold]
-    fn turn_away(&self, py: Python<'_>, descriptor: &sys::Descriptor) -> PyResult<()> {
+    fn reject(&self, py: Python<'_>, descriptor: &sys::Descriptor) -> PyResult<()> {
         if self.encryption.is_some() {
             return Ok(());
         }
         // Without a descriptor for that it only closes.
-        descriptor.duplicate().map_or(Ok(()), |number| self.turn_away.bind(py).call1((number,)).map(drop))
+        descriptor.duplicate().map_or(Ok(()), |number| self.reject.bind(py).call1((number,)).map(drop))
     }
 }
 
@@ -273,7 +273,7 @@ impl Listener {
             patience,
             expects: checkpoint.getattr("expects")?.extract()?,
             enter: checkpoint.getattr("enter")?.extract()?,
-            turn_away: checkpoint.getattr("turn_away")?.unbind(),
+            reject: checkpoint.getattr("reject")?.unbind(),
             opening: Cell::new(0),
             when_opened: RefCell::default(),
         });

@@ -40,15 +40,15 @@ impl Socket {
     fn hear_preface(self: &Rc<Self>, py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<bool> {
         let ended = self.kernel.peer_end.get() != PeerEnd::Unknown;
         match preface::read(py, descriptor, buffer, ended)? {
-            Preface::Complete(introduction) => {
-                self.who.introduce(introduction);
+            Preface::Complete(proxy_header) => {
+                self.who.set_proxy_header(proxy_header);
                 if let Some(opener) = self.opening.take().opener() {
                     self.opening.replace(Opening::Handshake(opener));
                 }
                 if self.is_admitted(py)? {
                     return Ok(true);
                 }
-                self.turn_away(py, descriptor).map(|()| false)
+                self.reject(py, descriptor).map(|()| false)
             }
             Preface::Incomplete => self.await_input(py).map(|()| false),
             Preface::Malformed(reason) => {
@@ -63,15 +63,15 @@ impl Socket {
 
     /// Whether the connection limit has room for a client of this address.
     pub(super) fn is_admitted(&self, py: Python<'_>) -> PyResult<bool> {
-        let visit = self.who.visit.borrow().as_ref().map(|visit| visit.clone_ref(py));
-        visit.map_or(Ok(true), |visit| visit.admits(py, self.who.host(py)?))
+        let slot = self.who.slot.borrow().as_ref().map(|slot| slot.clone_ref(py));
+        slot.map_or(Ok(true), |slot| slot.admits(py, self.who.host(py)?))
     }
 
     /// There is no room for it.
     #[cold]
-    fn turn_away(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()> {
+    fn reject(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()> {
         let opener = self.opening.borrow().opener();
-        opener.map_or(Ok(()), |opener| opener.turn_away(py, descriptor))?;
+        opener.map_or(Ok(()), |opener| opener.reject(py, descriptor))?;
         self.give_up_opening(py, "its address has too many connections")
     }
 

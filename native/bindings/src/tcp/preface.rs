@@ -13,7 +13,7 @@ use super::sys::Descriptor;
 
 /// The result of reading it.
 pub(super) enum Preface {
-    /// It was read, and nothing behind it: an `uvicorn.listening.proxy_protocol.Introduction`.
+    /// It was read, and nothing behind it: an `uvicorn.listening.proxy_protocol.ProxyHeader`.
     Complete(Py<PyAny>),
     Incomplete,
     Malformed(String),
@@ -40,11 +40,11 @@ pub(super) fn read(py: Python<'_>, descriptor: &Descriptor, buffer: &mut [u8], e
         }
         Err(error) => return Err(error),
     };
-    let Some((introduction, length)) = found else {
+    let Some((proxy_header, length)) = found else {
         return Ok(if ended { Preface::Lost } else { Preface::Incomplete });
     };
     match room.get_mut(..length).map(|room| descriptor.receive(room)) {
-        Some(Ok(taken)) if taken == length => Ok(Preface::Complete(introduction)),
+        Some(Ok(taken)) if taken == length => Ok(Preface::Complete(proxy_header)),
         _ => Ok(Preface::Lost),
     }
 }

@@ -51,7 +51,7 @@ pub(super) trait Opener {
     /// One handshake has ended.
     fn is_opened(&self, py: Python<'_>) -> PyResult<()>;
     /// There is no room for the connection of `descriptor`. Clients of unencrypted HTTP get a response.
-    fn turn_away(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()>;
+    fn reject(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()>;
 }
 
 /// The steps that must come before the protocol, and the listener that puts it on the socket.
@@ -375,8 +375,8 @@ impl Socket {
 
     /// End the connection: the kernel forgets our number first, then the handler is notified.
     pub(super) fn bury(&self, py: Python<'_>) -> PyResult<()> {
-        let visit = self.who.visit.take();
-        let left = visit.map_or(Ok(()), |visit| visit.leave(py));
+        let slot = self.who.slot.take();
+        let left = slot.map_or(Ok(()), |slot| slot.leave(py));
         self.bury_what_stands(py).and(left)
     }
 

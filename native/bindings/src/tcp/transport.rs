@@ -15,7 +15,7 @@ use crate::conn::handler::handler_of;
 /// `asyncio.Transport`.
 ///
 /// `get_extra_info` knows `peername`, `sockname` and `socket`, `proxy_protocol` where a proxy has said who its client
-/// is (an `uvicorn.listening.proxy_protocol.Introduction`), and of encrypted connections `ssl_object`, `sslcontext`,
+/// is (an `uvicorn.listening.proxy_protocol.ProxyHeader`), and of encrypted connections `ssl_object`, `sslcontext`,
 /// `peercert`, `cipher` and `compression`.
 #[pyclass(module = "uvicorn._native", frozen, weakref)]
 pub struct Transport {
@@ -46,7 +46,7 @@ impl Transport {
                 let shown = TransportSocket { socket: ThreadBound::new(socket.clone()) };
                 Ok(Some(Py::new(py, shown)?.into_any()))
             }
-            "proxy_protocol" => Ok(socket.who.introduction(py).or(default)),
+            "proxy_protocol" => Ok(socket.who.proxy_header(py).or(default)),
             _ => match socket.ssl_object() {
                 Some(object) => about_encryption(object.bind(py), name).map(|known| known.or(default)),
                 None => Ok(default),

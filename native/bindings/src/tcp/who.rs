@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use super::address::{Local, host, host_of, name};
+use super::slot::ConnectionSlot;
 use super::sys::{Address, Descriptor};
-use super::visit::Visit;
 
 /// Both ends of a connection.
 pub(super) struct Who {
@@ -17,31 +17,31 @@ pub(super) struct Who {
     nearest: Address,
     /// Of this end, where all that one listening socket accepts have the same.
     local: Option<Rc<Local>>,
-    /// An `uvicorn.listening.proxy_protocol.Introduction`, if a proxy has made one. Its ends are pairs of host and port
+    /// An `uvicorn.listening.proxy_protocol.ProxyHeader`, if a proxy has made one. Its ends are pairs of host and port
     /// or paths of Unix sockets, or `None` where those of the socket hold.
-    introduction: OnceCell<Py<PyAny>>,
+    proxy_header: OnceCell<Py<PyAny>>,
     /// Its record at the connection limit.
-    pub(super) visit: RefCell<Option<Visit>>,
+    pub(super) slot: RefCell<Option<ConnectionSlot>>,
 }
 
 impl Who {
     pub(super) fn new(nearest: Address, local: Option<Rc<Local>>) -> Self {
-        Self { nearest, local, introduction: OnceCell::new(), visit: RefCell::default() }
+        Self { nearest, local, proxy_header: OnceCell::new(), slot: RefCell::default() }
     }
 
     /// A proxy has described its client.
-    pub(super) fn introduce(&self, introduction: Py<PyAny>) {
-        let _ = self.introduction.set(introduction);
+    pub(super) fn set_proxy_header(&self, proxy_header: Py<PyAny>) {
+        let _ = self.proxy_header.set(proxy_header);
     }
 
     /// The proxy's description of its client, if there is one.
-    pub(super) fn introduction(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.introduction.get().map(|said| said.clone_ref(py))
+    pub(super) fn proxy_header(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.proxy_header.get().map(|said| said.clone_ref(py))
     }
 
     /// A part of that, unless it is `None`.
     fn said<'py>(&self, py: Python<'py>, name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(said) = self.introduction.get() else { return Ok(None) };
+        let Some(said) = self.proxy_header.get() else { return Ok(None) };
         Ok(Some(said.bind(py).getattr(name)?).filter(|part| !part.is_none()))
     }
 
@@ -101,7 +101,7 @@ impl Who {
 
     /// The proxy's description, if it says that the client has encrypted the connection.
     pub(super) fn tls_at_proxy(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        Ok(self.said(py, intern!(py, "tls"))?.and_then(|_| self.introduction(py)))
+        Ok(self.said(py, intern!(py, "tls"))?.and_then(|_| self.proxy_header(py)))
     }
 }
 

@@ -132,7 +132,7 @@ impl Session {
         let kind = kind.to_cow()?;
         match (self.stage(), &*kind) {
             (Stage::Connecting, "websocket.accept") => self.accept(message),
-            (Stage::Connecting, "websocket.close") => self.turn_away(py),
+            (Stage::Connecting, "websocket.close") => self.reject(py),
             (Stage::Connecting, "websocket.http.response.start") => self.start_response(message),
             (Stage::Connecting, _) => Err(PyRuntimeError::new_err(format!(
                 "Expected ASGI message 'websocket.accept', 'websocket.close' or 'websocket.http.response.start' but got \
@@ -291,7 +291,7 @@ impl Conversation for Session {
     }
 
     fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent> {
-        if self.outflow.room.is_paused() || !(in_turn || self.outflow.room.writers.is_empty()) {
+        if self.outflow.capacity.is_paused() || !(in_turn || self.outflow.capacity.writers.is_empty()) {
             return Ok(Sent::Later);
         }
         self.guard(message.py(), Function::Send.name(), |session| {
@@ -337,14 +337,14 @@ impl Conversation for Session {
     fn line(&self, function: Function) -> &Line {
         match function {
             Function::Receive => &self.inbox.receivers,
-            Function::Send => &self.outflow.room.writers,
+            Function::Send => &self.outflow.capacity.writers,
         }
     }
 
     fn advance(&self, py: Python<'_>, function: Function) -> PyResult<()> {
         let ready = match function {
             Function::Receive => self.has_event(),
-            Function::Send => !self.outflow.room.is_paused(),
+            Function::Send => !self.outflow.capacity.is_paused(),
         };
         if ready { self.line(function).advance(py, &self.core.names, WOKEN_TOGETHER) } else { Ok(()) }
     }
@@ -385,6 +385,6 @@ impl Conversation for Session {
 
     fn clear(&self) {
         self.inbox.receivers.clear();
-        self.outflow.room.writers.clear();
+        self.outflow.capacity.writers.clear();
     }
 }

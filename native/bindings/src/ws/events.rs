@@ -218,7 +218,7 @@ impl Carried for Session {
         if self.is_ending() {
             return Ok(()); // no call can wait now
         }
-        self.outflow.room.pause();
+        self.outflow.capacity.pause();
         self.await_reader(py)
     }
 

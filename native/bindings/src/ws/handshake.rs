@@ -276,7 +276,7 @@ impl Session {
     }
 
     /// The application does not want it.
-    pub(super) fn turn_away(&self, py: Python<'_>) -> PyResult<()> {
+    pub(super) fn reject(&self, py: Python<'_>) -> PyResult<()> {
         let response = self.refusal(py, 403, "", None)?;
         self.log_handshake(py, 403, &response, false)?;
         self.ended.set(Some(Ended::Close));

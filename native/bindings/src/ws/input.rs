@@ -278,7 +278,7 @@ impl Session {
         if self.any_rare().is_some_and(|rare| rare.log.borrow().is_some()) {
             self.log_frame(py, 9, PyBytes::new(py, &payload).as_any())?;
         }
-        if self.outflow.room.is_paused() {
+        if self.outflow.capacity.is_paused() {
             // RFC 6455 section 5.5.3: only the latest need be answered. A peer that does not read gets no heap of them.
             self.rare().pong.set(Some(payload.into()));
             return Ok(());

@@ -178,6 +178,6 @@ impl Session {
 
     /// Let those who wait to send go on.
     pub(super) fn resume_writers(&self, py: Python<'_>) -> PyResult<()> {
-        self.outflow.room.resume(py, &self.core.names)
+        self.outflow.capacity.resume(py, &self.core.names)
     }
 }

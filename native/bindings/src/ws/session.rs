@@ -27,7 +27,7 @@ use super::states::{Connecting, Ended, PeerEnd, Ping, Stage, State};
 use super::waits::Times;
 use crate::asgi::gate::Ticket;
 use crate::asgi::peer::Peer;
-use crate::asgi::room::Room;
+use crate::asgi::write_capacity::WriteCapacity;
 use crate::base::ffi::bytes::Growing;
 use crate::base::line::{Line, WOKEN_TOGETHER};
 use crate::base::waiter::Waiter;
@@ -74,7 +74,7 @@ pub(super) struct Outflow {
     pub(super) out: RefCell<Vec<u8>>,
     /// Input is being processed: output written meanwhile leaves in one piece afterwards.
     pub(super) gathering: Cell<bool>,
-    pub(super) room: Room,
+    pub(super) capacity: WriteCapacity,
 }
 
 /// One WebSocket. Shared by the protocol object, its carrier, its application's call and the list of deadlines.
@@ -250,7 +250,7 @@ impl Session {
     }
 
     pub(crate) fn is_write_paused(&self) -> bool {
-        self.outflow.room.is_paused()
+        self.outflow.capacity.is_paused()
     }
 
     #[inline]
@@ -263,7 +263,7 @@ impl Session {
     }
 
     pub(crate) fn has_waiting_writers(&self) -> bool {
-        !self.outflow.room.writers.is_empty()
+        !self.outflow.capacity.writers.is_empty()
     }
 
     /// The payload of the latest ping, when it was sent by the clock of the loop, and how many seconds the answer to
@@ -300,7 +300,7 @@ impl Session {
             }
         }
         self.inbox.receivers.traverse(visit)?;
-        self.outflow.room.writers.traverse(visit)
+        self.outflow.capacity.writers.traverse(visit)
     }
 
     /// Let go of them.
@@ -315,6 +315,6 @@ impl Session {
         let queue = self.inbox.queue.take();
         drop(queue);
         self.inbox.receivers.clear();
-        self.outflow.room.writers.clear();
+        self.outflow.capacity.writers.clear();
     }
 }

@@ -45,6 +45,6 @@ pub const READ_BYTES_PER_SECOND: usize = 240;
 pub const LINGER_SECONDS: f64 = 10.0;
 /// How long a connection whose last response did not say `close` waits, when the server ends, for a request
 /// that its client may have sent meanwhile; since that response, or since the connection was made.
-pub const LAST_CALL_SECONDS: f64 = 1.0;
+pub const LAST_REQUEST_SECONDS: f64 = 1.0;
 /// Pipelined requests served before other connections get their turn.
 pub const MAX_EAGER_REQUESTS: usize = 32;

@@ -37,7 +37,7 @@ class Carrier:
     Args:
         transport: of the connection.
         is_tls: whether it is encrypted.
-        base: says who its client is.
+        base: the addresses of client and server.
         reader: stops reading once the transport has failed.
         settings: of the connection.
         logger: where its lines go.

@@ -36,7 +36,7 @@ class ClientDeadline:
             self._closing.close()
         elif not self._deadline.waits:
             if self._closing.ending is ENDING_LAST_CALL:
-                self._deadline.set(Waits.LAST_CALL, limits.LAST_CALL_SECONDS)
+                self._deadline.set(Waits.LAST_CALL, limits.LAST_REQUEST_SECONDS)
             else:
                 self._deadline.set(Waits.IDLE, self._carrier.settings.timeout_idle)
 
@@ -45,7 +45,7 @@ class ClientDeadline:
         reader = self._reader
         if reader.head_begins():
             if self._closing.ending is ENDING_LAST_CALL:
-                self._deadline.set(Waits.LAST_CALL, limits.LAST_CALL_SECONDS)
+                self._deadline.set(Waits.LAST_CALL, limits.LAST_REQUEST_SECONDS)
             else:
                 self._deadline.set(Waits.HEAD, self._carrier.settings.timeout_head)
 
@@ -63,6 +63,8 @@ class ClientDeadline:
         self._input.resume()
         last_call = self._closing.ending is ENDING_LAST_CALL
         if not deadline.waits or last_call:
-            deadline.set(Waits.DISCARD, limits.LAST_CALL_SECONDS if last_call else self._carrier.settings.timeout_body)
+            deadline.set(
+                Waits.DISCARD, limits.LAST_REQUEST_SECONDS if last_call else self._carrier.settings.timeout_body
+            )
         else:
             deadline.waits = Waits.DISCARD

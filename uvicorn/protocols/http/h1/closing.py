@@ -54,7 +54,7 @@ class Closing:
             # Before using the transport: the peer may have disconnected without notice.
             if self._carrier.is_tls:
                 # It has no end of its output that leaves the input open, so it is closed as soon as nothing more comes.
-                self._deadline.set(Waits.LINGER, limits.LAST_CALL_SECONDS)
+                self._deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
             else:
                 self._deadline.set(Waits.LINGER, limits.LINGER_SECONDS)
                 self._carrier.attempt(self._carrier.transport.write_eof)
@@ -70,7 +70,7 @@ class Closing:
         """Input came that is thrown away."""
         if self._carrier.is_tls:
             left = limits.LINGER_SECONDS - self._deadline.waited()
-            self._deadline.put_off(limits.LAST_CALL_SECONDS, min(limits.LAST_CALL_SECONDS, left))
+            self._deadline.put_off(limits.LAST_REQUEST_SECONDS, min(limits.LAST_REQUEST_SECONDS, left))
 
     def has_lingered(self) -> None:
         """The client has had its time to read the last output."""
@@ -112,14 +112,14 @@ class Closing:
         reader, deadline = self._reader, self._deadline
         if reader.state is WAIT:
             return  # it is there
-        left = limits.LAST_CALL_SECONDS
+        left = limits.LAST_REQUEST_SECONDS
         if reader.state >= LINGER or self._input.end is HERE:
             left = 0.0
         elif reader.state is HEAD and not reader.pending:
             # Without a deadline it is unknown since when the client has been idle.
             left = left - deadline.waited() if deadline.waits else 0.0
-        if left <= 0 and reader.state is HEAD and self._input.end is not HERE and deadline.client_stirs():
-            left = limits.LAST_CALL_SECONDS  # it has sent input that was not read yet
+        if left <= 0 and reader.state is HEAD and self._input.end is not HERE and deadline.has_pending_input():
+            left = limits.LAST_REQUEST_SECONDS  # it has sent input that was not read yet
         if left > 0:
             deadline.set(Waits.DISCARD if reader.state is BODY else Waits.LAST_CALL, left)
         else:

@@ -170,7 +170,7 @@ class Deadline:
         if self._grace is None or self._granted_by != self._settings:
             self._grace = Grace()
             self._granted_by = self._settings
-        longer = self._grace.grant(lag, self.client_stirs) if self._clockwork.real_loop else 0.0
+        longer = self._grace.grant(lag, self.has_pending_input) if self._clockwork.real_loop else 0.0
         if longer:
             self._at = now + longer
             self._arm(now, longer)
@@ -178,6 +178,6 @@ class Deadline:
         self.waits = NOTHING
         self._expire(waits)
 
-    def client_stirs(self) -> bool:
+    def has_pending_input(self) -> bool:
         """Whether there is unprocessed input of the client."""
         return has_pending_io(self._transport)

@@ -26,7 +26,7 @@ from uvicorn.serving.state import ServerState
 _NONE = BodyFraming.NONE
 
 
-class Face(Protocol):
+class H1Callbacks(Protocol):
     """The connection as a stream knows it."""
 
     settings: ProtocolSettings
@@ -68,7 +68,7 @@ class H1Stream:
     )
 
     def __init__(
-        self, connection: Face, parts: ConnectionParts, closing: Closing, client_deadline: ClientDeadline
+        self, connection: H1Callbacks, parts: ConnectionParts, closing: Closing, client_deadline: ClientDeadline
     ) -> None:
         self.flow = parts.flow
         self.logger: logging.Logger = connection.logger

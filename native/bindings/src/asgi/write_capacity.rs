@@ -8,9 +8,9 @@ use crate::base::home::Home;
 use crate::base::line::{Line, WOKEN_TOGETHER, wake};
 use crate::base::names::Names;
 
-/// The room for more of a response.
+/// Whether the carrier of a response accepts more of it.
 #[derive(Default)]
-pub(crate) struct Room {
+pub(crate) struct WriteCapacity {
     paused: Cell<bool>,
     /// `send()` calls that wait until there is some.
     pub(crate) writers: Line,
@@ -18,7 +18,7 @@ pub(crate) struct Room {
     watcher: RefCell<Option<Py<PyAny>>>,
 }
 
-impl Room {
+impl WriteCapacity {
     /// Whether as much waits to be written as should.
     #[inline]
     pub(crate) fn is_paused(&self) -> bool {
