@@ -338,7 +338,7 @@ def test_server_whose_log_nobody_reads_serves_on(tmp_path: Path, http: str, loop
         finally:
             server.kill()
     assert b"GET / HTTP/1.1" in output
-    lost = int(errors.split(b" log lines, because the reader of standard output did")[0].rpartition(b" ")[2])
+    lost = int(errors.split(b" log lines: the reader of standard output did")[0].rpartition(b" ")[2])
     assert lost
     assert (received + output).count(b"\n") + lost == 51
 
