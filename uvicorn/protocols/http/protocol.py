@@ -517,8 +517,9 @@ class HTTPProtocol(Attributes):
         settings, source = self.settings, self._input
         if settings.metrics is not None and source.cycle is not None and source.cycle.course is not None:
             source.cycle.course.end()
-        self._adopted = None
-        self._scope = self.scope if settings.customised else None
+        if self._is_fed:
+            self._adopted = None
+            self._scope = self.scope if settings.customised else None
         self.server_state.request_complete()
         reader = self._reader
         if reader.state is CLOSED:

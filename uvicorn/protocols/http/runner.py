@@ -58,7 +58,13 @@ class Runner:
 
     def meet(self, scope: HTTPScope, look: Look, expect_continue: bool) -> RequestResponseCycle:
         """Make the cycle of a request whose head was read; `enter` and `begin` follow."""
-        stream = self.expect(look)
+        # As `expect`, without the call.
+        stream, writer = self._stream, self._stream.writer
+        writer.state = AWAITING
+        writer.head_request = look[0] == b"HEAD"
+        writer.http_10 = look[2] == b"0"
+        stream.keep_alive = look[5][1]
+        self._deadline.waits = NOTHING
         cycle = self._input.cycle = self._carrier.settings.cycle_class(stream, scope, True, expect_continue)
         return cycle
 
