@@ -1215,6 +1215,24 @@ def test_subclass_can_be_sent_to_a_process(kind: type[Server]) -> None:
     assert (server.should_exit, server.force_exit) == (False, False)
 
 
+async def test_start_is_logged_where_the_loop_takes_the_descriptor(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    """As rloop does."""
+    server = Server(make_config())
+    listen = server._listen
+
+    async def take(bound: list[socket.socket]) -> list[Any]:
+        moved = [socket.socket(fileno=sock.detach()) for sock in bound]
+        return await listen(moved)
+
+    monkeypatch.setattr(server, "_listen", take)
+    await start(server)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    assert f"Uvicorn running on http://127.0.0.1:{port} (Press CTRL+C to quit)" in lines(log)
+    await server.shutdown()
+
+
 async def test_message_about_the_start_may_be_another(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
     """It is given the sockets, before the server has started."""
     given: list[Any] = []

@@ -364,7 +364,9 @@ class Server:
         self._watch_certificates()
         self.config.reporters[asyncio.get_running_loop()] = self.report
         if sockets is None:
-            self._log_started_message(bound)
+            # Some event loops (rloop) take the descriptor out of the socket that they listen on.
+            pairs = zip(bound, self.servers, strict=True)
+            self._log_started_message([sock if sock.fileno() >= 0 else server.sockets[0] for sock, server in pairs])
         self.started = True
         self._watch_memory()
         self._enter(Stage.SERVING)
