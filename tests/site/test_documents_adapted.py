@@ -34,6 +34,7 @@ def site() -> ModuleType:
         ("docs/index.md", "[a](https://example.org/x.md) [b](#c)", "[a](https://example.org/x.md) [b](#c)"),
         ("docs/index.md", "`[a](../setup.py)`", "`[a](../setup.py)`"),
         ("docs/index.md", "```\n[a](../setup.py)\n```", "```\n[a](../setup.py)\n```"),
+        ("docs/index.md", "`--host ::` `--` `a --b`", "`--host ::`{ .option } `--` `a --b`"),
         ("docs/index.md", "| `a\\|<b>` |", "| <code>a&#124;&lt;b&gt;</code> |"),
     ],
 )

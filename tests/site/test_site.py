@@ -119,6 +119,8 @@ def test_pages_ask_for_nothing_else_and_fit_a_phone(page: Page, address: str, su
                 assert [url for url in page.requested if not url.startswith(ours)] == []
                 assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
                 assert page.evaluate(WIDE) == []
+                if name.endswith(".html"):
+                    continue  # not of the generator
                 background = page.evaluate("getComputedStyle(document.body).backgroundColor")
                 assert (max(map(int, re.findall(r"\d+", background)[:3])) < 128) is (scheme == "dark")
 
