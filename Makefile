@@ -3,7 +3,7 @@
 APP ?= examples.hello:app
 ARGS ?=
 
-.PHONY: help serve test test-oldest test-consumers test-freethreaded conformance check format settings bench-setup bench-baselines gate clean
+.PHONY: help serve test test-oldest test-consumers test-freethreaded conformance check format settings site site-test bench-setup bench-baselines gate clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1:/p' Makefile
@@ -43,6 +43,14 @@ settings:  ## generate code and documents from the table of settings
 	@[ -x .venv/bin/uvicorn ] || scripts/install standard  # not again: what Rust names now may still have to be generated
 	@.venv/bin/python scripts/sync-settings
 
+site:  ## build the documentation site into site/
+	@[ -x .venv/bin/python ] || scripts/install standard
+	@.venv/bin/python scripts/site
+
+site-test: site  ## build the site, and read every page in a headless Chromium
+	@scripts/install test
+	@.venv/bin/python -m pytest -m "" tests/site $(ARGS)
+
 bench-setup:  ## install what python -m bench needs: its packages, the pinned peers, wrk, h2load
 	@scripts/bench-setup
 
@@ -57,4 +65,4 @@ gate:  ## fail when this tree got slower than the stored figures allow
 	@.venv/bin/python -m bench gate $(ARGS)
 
 clean:  ## remove the environment and everything that was made
-	@rm -rf .venv .venv-oldest .venv-freethreaded .venv-conformance .venv-consumers .venv-peers build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-oldest .venv-freethreaded .venv-conformance .venv-consumers .venv-peers .venv-site build dist site *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -21,6 +21,8 @@ SUFFIXES = "py|rs|toml|ya?ml|md|conf|cfg|service|socket|html|svg|jsonl?"
 FILES_OF_USERS = {
     *("uvicorn.toml", "bench.toml", ".local.py", "page.html", "index.html", "requests.json"),
     *("app.service", "app.socket", "app.service.d/type.conf"),
+    *("manage.py", "mysite/asgi.py", "django.conf"),  # the last one is a module
+    "versions.json",  # of the built site
 }
 """Named as examples of what a reader may have."""
 
@@ -46,8 +48,10 @@ CLASSES_OF_OTHERS = {"ConfigMap", "CreateContainerConfigError", "ExecStartPre", 
 MEANT_BY_NONE = {"timeout-graceful-shutdown", "limit-queue"}
 """Their default None stands for a number, or they share a row with the setting that matters."""
 
-NAMES_OF_OTHERS = {"TCP_QUICKACK", "OPENBLAS_NUM_THREADS", "proxy_request_buffering", "CONFIG_TLS", "__step"}
-"""Of kernels, libraries and other servers."""
+NAMES_OF_OTHERS = {
+    *("TCP_QUICKACK", "CONFIG_TLS", "OPENBLAS_NUM_THREADS", "proxy_request_buffering", "STATIC_ROOT", "__step"),
+}
+"""Of kernels, libraries, frameworks and other servers."""
 
 
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
