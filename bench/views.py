@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from bench import report, stats, tables
 from bench.errors import BenchError
@@ -15,13 +16,14 @@ FLOOR = "epoll"
 WORSE = 1.05
 # The numbers of connections that readers of such figures know.
 OPENING = (1, 10, 50, 100)
-# What a reader looks for first, where it was measured, and what it is called.
+# What a reader looks for first, in this order, and what it is called.
 HEADLINES = {
-    "hello": "plain GET, access log off",
-    "log": "plain GET, default settings (access log to a file)",
-    "echo": "10 KiB POST echoed",
-    "pipeline": "16 pipelined GETs",
     "fastapi": "FastAPI JSON endpoint",
+    "varying": "GET, all requests different",
+    "log": "plain GET, default settings (access log to a file)",
+    "hello": "plain GET, access log off",
+    "echo": "10 KiB POST echoed",
+    "pipeline": "16 pipelined GETs, which browsers do not send",
 }
 
 
@@ -113,7 +115,13 @@ def headline(result: Result) -> list[Table]:
                 row = (HEADLINES[workload], str(connections), report.micros(found.first), report.micros(found.second))
                 rows.append((*row, times))
     columns = ("server CPU per request, one process", "connections", "upstream 0.54.0", "this fork", "ratio")
-    return [Table("This fork and upstream", columns, tuple(rows))]
+    return [in_order(Table("This fork and upstream", columns, tuple(rows)))]
+
+
+def in_order(table: Table) -> Table:
+    """The table of headlines with its rows in their order."""
+    order = [*HEADLINES.values()]
+    return replace(table, rows=tuple(sorted(table.rows, key=lambda row: order.index(row[0]))))
 
 
 def servers(result: Result) -> list[Table]:

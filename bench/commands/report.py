@@ -18,7 +18,7 @@ DOCUMENTS = ("BASELINE_PERFORMANCE.md", "OPTIMIZATIONS.md", "README.md")
 # Made as a whole: the report of everything that was published, to read and to look at.
 REPORT, PAGE = documents.REPORT, "docs/benchmarks/report.html"
 # The chart of the first page, for each of the themes.
-CHART, CHARTED = "docs/benchmarks/cpu-{}.svg", "performance"
+CHART, CHARTED = "docs/benchmarks/cpu-{}.svg", ("performance", "varied")
 TITLE = "Benchmarks"
 INTRODUCTION = """\
 `python -m bench report --write` generates this page from the stored results in `bench/baselines`. The
@@ -103,8 +103,8 @@ def _documents(baselines: Path) -> dict[str, str]:
     if sections:
         found[REPORT] = publication.markdown(TITLE, sections, INTRODUCTION)
         found[PAGE] = page.page(TITLE, sections)
-    charted = stored(CHARTED)
-    if charted is not None:
+    charted = [section.result for section in sections if section.name in CHARTED]
+    if charted:
         figures = poster.groups(charted)
         found |= {CHART.format(name): poster.draw(figures, theme) for name, theme in poster.THEMES.items()}
     return found
