@@ -28,9 +28,11 @@ from tests.process import ROOT
 MAKE_INDEX = ROOT / "scripts" / "make-index"
 
 
-def wheel(directory: Path, name: str, version: str, *requires: str, python: str = ">=3.10") -> Path:
+def wheel(
+    directory: Path, name: str, version: str, *requires: str, python: str = ">=3.10", tag: str = "py3-none-any"
+) -> Path:
     """Write a wheel of one module that knows its version."""
-    path = directory / f"{name}-{version}-py3-none-any.whl"
+    path = directory / f"{name}-{version}-{tag}.whl"
     info = f"{name}-{version}.dist-info"
     requirements = "".join(f"Requires-Dist: {one}\n" for one in requires)
     files = {
@@ -38,7 +40,7 @@ def wheel(directory: Path, name: str, version: str, *requires: str, python: str 
         f"{info}/METADATA": (
             f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: {python}\n{requirements}\n"
         ),
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     directory.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
@@ -168,6 +170,71 @@ def test_uv_takes_the_fork(indexes: Indexes, tmp_path: Path, dependency: str, ov
     assert re.search(rf'name = "uvicorn"\nversion = "{re.escape(version)}"', locked)
 
 
+PLATFORMS = {
+    "x86_64-unknown-linux-gnu": "manylinux2014_x86_64.manylinux_2_17_x86_64",
+    "aarch64-unknown-linux-gnu": "manylinux2014_aarch64.manylinux_2_17_aarch64",
+    "x86_64-unknown-linux-musl": "musllinux_1_2_x86_64",
+}
+
+
+@pytest.fixture(scope="module")
+def platforms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of an index with a wheel for each of these platforms and ABIs."""
+    directory = tmp_path_factory.mktemp("platforms")
+    tags = [
+        f"{abi}-{platform}" for abi in ("cp312-cp312", "cp313-cp313", "cp313-cp313t") for platform in PLATFORMS.values()
+    ]
+    assert (
+        make(directory / "index", *[wheel(directory, "uvicorn", "0.54.100", tag=tag) for tag in tags]).returncode == 0
+    )
+    return directory / "index" / "uvicorn" / "index.html"
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("abi", ["cp312", "cp313", "cp313t"])
+def test_pip_takes_the_wheel_of_its_platform(platforms: Path, tmp_path: Path, platform: str, abi: str) -> None:
+    pytest.importorskip("pip")
+    tag = PLATFORMS[platform].split(".")[-1]
+    python = abi.rstrip("t")
+    selection = [
+        "--platform",
+        tag,
+        "--abi",
+        abi,
+        "--python-version",
+        python.removeprefix("cp"),
+        "--only-binary",
+        ":all:",
+    ]
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "pip",
+        "--isolated",
+        "--disable-pip-version-check",
+        "download",
+        "--no-cache-dir",
+    ]
+    source = ["--no-index", "--find-links", str(platforms), "--dest", str(tmp_path)]
+    found = subprocess.run([*command, *selection, *source, "uvicorn"], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [f"uvicorn-0.54.100-{python}-{abi}-{PLATFORMS[platform]}.whl"]
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_uv_takes_the_wheel_of_its_platform(platforms: Path, tmp_path: Path, platform: str) -> None:
+    """With the GIL: for another platform, uv has no option for the ABI."""
+    uv = pytest.importorskip("uv")
+    selection = ["--python-platform", platform, "--python-version", "3.13", "--python", sys.executable]
+    command = [uv.find_uv_bin(), "pip", "install", "--no-cache", *selection, "--target", str(tmp_path / "target")]
+    source = ["--no-index", "--find-links", str(platforms)]
+    found = subprocess.run([*command, *source, "uvicorn"], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    [info] = (tmp_path / "target").glob("*.dist-info")
+    assert f"Tag: cp313-cp313-{PLATFORMS[platform]}" in (info / "WHEEL").read_text()
+
+
 def test_index_names_hashes_metadata_and_interpreters(tmp_path: Path) -> None:
     path = wheel(tmp_path, "uvicorn", "0.54.100")
     made = make(tmp_path / "index", path)
@@ -222,5 +289,8 @@ def test_release_is_what_its_workflow_makes_of_wheels(tmp_path: Path, tag: str) 
     assert (done.returncode == 0) is (tag == "0.54.100")
     assert (tmp_path / "dist" / "SHA256SUMS").exists() is (tag == "0.54.100")
     if done.returncode == 0:
+        check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+        checked = subprocess.run(check, cwd=tmp_path / "dist", capture_output=True, text=True, check=False)
+        assert checked.stdout.splitlines() == [f"{name}: OK" for name in sorted(["index.tar.gz", path.name])]
         with tarfile.open(tmp_path / "dist" / "index.tar.gz") as index:
             assert f"./uvicorn/{path.name}" in index.getnames()
