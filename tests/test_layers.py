@@ -1,4 +1,4 @@
-"""Which room may import which: docs/architecture.md, "Layers". Imports for the type checker alone count as well."""
+"""Which package may import which: docs/architecture.md, "Layers". Imports for the type checker alone count as well."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# From top to bottom. A room is a module or a package directly below `uvicorn`; the package itself is `__init__`. A room
-# imports from lines below its own only.
-ROOMS = [
+# From top to bottom. "Package" stands for a package or a module directly below `uvicorn`, which itself is `__init__`.
+# Each imports from lines below its own only.
+LAYERS = [
     "__main__",
     "__init__",
     "main workers",
@@ -73,13 +73,13 @@ def imports() -> list[tuple[str, str, str]]:
     return found
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     return module.partition(".")[0]
 
 
-def test_every_room_has_a_layer() -> None:
-    rooms = {room_of(name_of(path)) for path in modules("uvicorn")} | {"_native"}
-    assert sorted(" ".join(ROOMS).split()) == sorted(rooms)
+def test_every_package_has_a_layer() -> None:
+    packages = {package_of(name_of(path)) for path in modules("uvicorn")} | {"_native"}
+    assert sorted(" ".join(LAYERS).split()) == sorted(packages)
 
 
 def test_root_keeps_few_modules() -> None:
@@ -88,15 +88,15 @@ def test_root_keeps_few_modules() -> None:
 
 
 def test_imports_point_down() -> None:
-    layer = {room: n for n, line in enumerate(ROOMS) for room in line.split()}
+    layer = {package: n for n, line in enumerate(LAYERS) for package in line.split()}
     wrong = [
-        f"{where}: uvicorn.{module} imports uvicorn.{target}"
+        f"{where}: {module} (layer {above}) imports {target} (layer {below}); a package imports from lower layers "
+        "only, see docs/architecture.md, Layers"
         for module, target, where in imports()
-        if room_of(module) != room_of(target)
-        and (module, target) not in EXCEPTIONS
-        and layer[room_of(target)] <= layer[room_of(module)]
+        for above, below in [(layer[package_of(module)], layer[package_of(target)])]
+        if package_of(module) != package_of(target) and (module, target) not in EXCEPTIONS and below <= above
     ]
-    assert wrong == []
+    assert not wrong, "\n" + "\n".join(wrong)
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -113,9 +113,11 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 def test_protocols_do_not_import_the_configuration() -> None:
     """They read attributes, and ``_types.ProtocolConfig`` says which."""
-    rooms = ("access", "files", "overload", "protocols", "serving")
+    packages = ("access", "files", "overload", "protocols", "serving")
     assert [
-        where for module, target, where in imports() if room_of(module) in rooms and room_of(target) == "config"
+        where
+        for module, target, where in imports()
+        if package_of(module) in packages and package_of(target) == "config"
     ] == []
 
 

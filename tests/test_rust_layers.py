@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parent.parent / "native" / "bindings" / "src"
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "native" / "bindings" / "src"
 
-# From top to bottom; a room stands for the files in it. A file uses lines below its own only, or its own room.
+# From top to bottom; a directory stands for its files. A file uses lines below its own only, or its own directory.
 LAYERS = [
     "lib",
     "protocol",
@@ -24,7 +25,7 @@ LAYERS = [
     "base",
 ]
 
-UNSAFE_ROOM = "base/ffi"
+UNSAFE_DIRECTORY = "base/ffi"
 
 # A `use`, or a path that begins at a place in this crate. Comments and texts are taken out before.
 USE = re.compile(r"\buse\s+((?:crate|super|self)\b[^;]*);")
@@ -45,7 +46,7 @@ def name_of(path: Path) -> str:
 NAMES = {name_of(path) for path in FILES}
 
 
-def room_of(name: str) -> str:
+def directory_of(name: str) -> str:
     return name.partition("/")[0]
 
 
@@ -113,7 +114,9 @@ def resolve(name: str, depth: int, used: str) -> str | None:
 
 
 def layer_of(name: str) -> int:
-    places = [n for n, line in enumerate(LAYERS) if any(fnmatchcase(room_of(name), room) for room in line.split())]
+    places = [
+        n for n, line in enumerate(LAYERS) if any(fnmatchcase(directory_of(name), pattern) for pattern in line.split())
+    ]
     assert places, f"{name} has no place in LAYERS"
     return places[0]
 
@@ -122,13 +125,18 @@ def test_uses_point_down(subtests: pytest.Subtests) -> None:
     for path in FILES:
         with subtests.test(name_of(path)):
             name = name_of(path)
-            for line, target in uses_of(path):
-                if room_of(target) != room_of(name):
-                    assert layer_of(target) > layer_of(name), f"{path}:{line}: {name} uses {target}"
+            wrong = [
+                f"{path.relative_to(ROOT)}:{line}: {name} (layer {above}) uses {target} (layer {below}); a module uses "
+                "lower layers only, see docs/architecture.md, The native core"
+                for line, target in uses_of(path)
+                for above, below in [(layer_of(name), layer_of(target))]
+                if directory_of(target) != directory_of(name) and below <= above
+            ]
+            assert not wrong, "\n" + "\n".join(wrong)
 
 
-def test_rooms_have_nothing_of_their_own(subtests: pytest.Subtests) -> None:
-    """What is in a room is used where it is, so that a look at the head of a file tells what it needs."""
+def test_directories_have_nothing_of_their_own(subtests: pytest.Subtests) -> None:
+    """What is in a directory is used where it is, so that a look at the head of a file tells what it needs."""
     for path in FILES:
         with subtests.test(name_of(path)):
             for line, target in uses_of(path):
@@ -151,17 +159,17 @@ def test_no_file_uses_itself_in_a_circle() -> None:
         descend(name, (name,))
 
 
-def test_no_version_of_http_is_known_below_its_room(subtests: pytest.Subtests) -> None:
+def test_no_version_of_http_is_known_below_its_directory(subtests: pytest.Subtests) -> None:
     for path in FILES:
         with subtests.test(name_of(path)):
-            if room_of(name_of(path)) in ("asgi", "conn", "base", "tcp"):
+            if directory_of(name_of(path)) in ("asgi", "conn", "base", "tcp"):
                 assert not re.search(r"\bwire::(h1|h2|ws)\b", silenced(path.read_text("utf-8"))), (
                     f"{path} names a version"
                 )
 
 
 def test_things_are_used_again_by_one_rule(subtests: pytest.Subtests) -> None:
-    """Whoever keeps something for its next use does it in the room whose head states when that is safe."""
+    """Whoever keeps something for its next use does it in the file whose head states when that is safe."""
     for path in FILES:
         with subtests.test(name_of(path)):
             text = silenced(path.read_text("utf-8"))
@@ -171,10 +179,10 @@ def test_things_are_used_again_by_one_rule(subtests: pytest.Subtests) -> None:
                 )
 
 
-def test_unsafe_is_said_in_one_room(subtests: pytest.Subtests) -> None:
+def test_unsafe_is_said_in_one_directory(subtests: pytest.Subtests) -> None:
     for path in FILES:
         with subtests.test(name_of(path)):
-            if not name_of(path).startswith(UNSAFE_ROOM):
+            if not name_of(path).startswith(UNSAFE_DIRECTORY):
                 assert not re.search(r"\bunsafe\b", silenced(path.read_text("utf-8"))), f"{path} says unsafe"
 
 

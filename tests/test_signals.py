@@ -827,7 +827,7 @@ def test_interrupt_of_a_loop_that_turns_interrupts_nothing(cwd: Path, server: Se
         await asyncio.sleep(0)
         server._backstop.stop()
         await asyncio.to_thread(server._backstop._interruption.join)
-        assert not server._backstop._interruption.is_due
+        assert not server._backstop._interruption.is_wanted
 
     server.should_exit = True
     server.handle_exit(signal.SIGINT, None)

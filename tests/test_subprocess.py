@@ -168,7 +168,7 @@ def test_child_terminates_itself_when_its_parent_is_gone(
         sentinel = reader.fileno()
 
     monkeypatch.setattr(multiprocessing, "parent_process", Parent)
-    monkeypatch.setattr(module, "end_with_pipe", lambda descriptor, grace: False)
+    monkeypatch.setattr(module, "end_with_pipe", lambda descriptor, seconds: False)
     monkeypatch.setattr(module, "terminate_self", terminated.set)
     end_with_parent(None, timeout)
     assert not terminated.is_set()
@@ -193,7 +193,7 @@ class Parent:
 multiprocessing.parent_process = Parent
 signal.signal(signal.SIGTERM, lambda number, frame: None)
 if sys.argv[1] == "python":
-    _subprocess.end_with_pipe = lambda descriptor, grace: False
+    _subprocess.end_with_pipe = lambda descriptor, seconds: False
 _subprocess.end_with_parent(0.1)
 print("ready", flush=True)
 if sys.argv[1] == "native":

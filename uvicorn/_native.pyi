@@ -156,13 +156,13 @@ def limit_held_bytes(limit: int | None, /) -> None:
 def keep_freed_memory(size: int) -> bool:
     """Have the C library keep up to so many bytes of freed memory for the next who ask for some; whether it can."""
 
-def end_with_pipe(descriptor: int, grace: float | None) -> None:
-    """Send SIGTERM to this process when the other end of a pipe is closed, and SIGKILL `grace` seconds later (None:
-    never), from a thread that needs no interpreter. POSIX only.
+def end_with_pipe(descriptor: int, seconds: float | None) -> None:
+    """Send SIGTERM to this process when the other end of a pipe is closed, and SIGKILL `seconds` later (None: never),
+    from a thread that needs no interpreter. POSIX only.
     """
 
-def end_after_signals(grace: float, *signals: int) -> bool:
-    """Kill this process `grace` seconds after the first of these signals, whatever the interpreter is doing, unless
+def end_after_signals(seconds: float, *signals: int) -> bool:
+    """Kill this process `seconds` after the first of these signals, whatever the interpreter is doing, unless
     `end_in` says otherwise; return whether it will. The handlers that Python has installed run as well. Linux only.
     """
 

@@ -102,22 +102,22 @@ def _longest_end(config: Config) -> float | None:
     return GracePeriods.of(config).total
 
 
-def end_with_parent(grace: float | None = None, graceful_timeout: float | None = None) -> None:
+def end_with_parent(kill_delay: float | None = None, graceful_timeout: float | None = None) -> None:
     """Log that the parent of this process is gone, however it ended, and send SIGTERM to this process.
 
-    If it went on, it would keep the port with no parent to restart or stop it. A process that has not ended `grace`
-    seconds later (None: any time) is killed. With the native core a thread that needs no interpreter does both as well,
-    for a process that is blocked in C. Without a parent this does nothing.
+    If it went on, it would keep the port with no parent to restart or stop it. A process that has not ended
+    `kill_delay` seconds later (None: any time) is killed. With the native core a thread that needs no interpreter does
+    both as well, for a process that is blocked in C. Without a parent this does nothing.
 
     Args:
-        grace: seconds from SIGTERM to SIGKILL.
+        kill_delay: seconds from SIGTERM to SIGKILL.
         graceful_timeout: seconds that requests in progress have, for the log.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
         return
     if sys.platform != "win32":
-        end_with_pipe(parent.sentinel, grace)
+        end_with_pipe(parent.sentinel, kill_delay)
 
     def watch() -> None:
         wait([parent.sentinel])
@@ -130,8 +130,8 @@ def end_with_parent(grace: float | None = None, graceful_timeout: float | None =
             limit,
         )
         terminate_self()
-        if grace is not None:
-            time.sleep(grace)
+        if kill_delay is not None:
+            time.sleep(kill_delay)
             kill_self()
 
     threading.Thread(target=watch, name="uvicorn-parent-watch", daemon=True).start()

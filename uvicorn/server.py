@@ -370,7 +370,7 @@ class Server:
         self.started = True
         self._watch_memory()
         self._enter(Stage.SERVING)
-        self._backstop.time()
+        self._backstop.start_kill_timer()
 
     def _watch_memory(self) -> None:
         """Limit and free memory while clients are connected."""
@@ -679,7 +679,7 @@ class Server:
             previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda sig, frame: self.renew_certificates())
         # A `handle_exit` that a program has replaced may have other ideas of when the server ends.
         if not overrides(self, "handle_exit"):
-            self._backstop.time(signal.SIGTERM, signal.SIGINT)
+            self._backstop.start_kill_timer(signal.SIGTERM, signal.SIGINT)
         try:
             yield
         finally:
@@ -711,7 +711,10 @@ class Server:
             self._backstop.watch()
 
     def end_deadline(self, told_at: float) -> float:
-        """When (`time.monotonic()`) an event loop is to be forced that has not come further; `told_at`: to end."""
+        """Return the time (`time.monotonic()`) at which a blocked event loop is interrupted.
+
+        `told_at` is when shutdown was requested.
+        """
         timeout = self.config.graceful_timeout
         if timeout is None:
             return float("inf")

@@ -15,10 +15,10 @@ from tests.utils import deep_after
 from uvicorn.overload.admission import (
     ADMITTED,
     GONE,
-    KNOWN,
     LEAST,
     LEAST_PARKED,
     LONGEST_RETURN,
+    MAX_KNOWN_CLIENTS,
     MOST,
     PARKED,
     PARKED_FOR_EACH,
@@ -411,7 +411,7 @@ def test_a_newcomer_is_known_by_what_it_has_asked_for_since_it_came() -> None:
 
 def test_clients_that_are_known_are_bounded() -> None:
     demand = ClientDemand()
-    for client in range(KNOWN + 1):
+    for client in range(MAX_KNOWN_CLIENTS + 1):
         demand.learn(client, 0.1, 0.0)
     assert demand.took(0) == math.inf and demand.took(1) == 0.1
 

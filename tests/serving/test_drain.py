@@ -83,9 +83,9 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grace that shows, but does not make the tests slow."""
-    monkeypatch.setattr(module, "ARRIVAL", 0.02)
-    monkeypatch.setattr(module, "NEWCOMERS", 0.02)
-    monkeypatch.setattr(module, "SETTLE", 0.02)
+    monkeypatch.setattr(module, "ARRIVAL_SECONDS", 0.02)
+    monkeypatch.setattr(module, "NEWCOMER_INTERVAL", 0.02)
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.02)
     monkeypatch.setattr(module, "CLOSE_GRACE", 0.02)
     monkeypatch.setattr(limits, "LAST_REQUEST_SECONDS", 0.02)
     monkeypatch.setattr(module, "DISCONNECT_GRACE", 0.05)
@@ -148,7 +148,7 @@ async def test_next_response_is_announced_as_the_last_before_connections_end(sta
 
 async def test_request_that_is_on_its_way_is_heard(state: ServerState, monkeypatch: pytest.MonkeyPatch) -> None:
     """K7: its client has connected before the sockets were closed."""
-    monkeypatch.setattr(module, "ARRIVAL", 30)
+    monkeypatch.setattr(module, "ARRIVAL_SECONDS", 30)
     connection = Announcing(state)
     draining = asyncio.create_task(run(state, 30))
     await wait_until(lambda: connection.log)
@@ -515,6 +515,6 @@ async def test_stages_are_in_order() -> None:
 
 def test_default_drain_is_over_before_orchestrators_kill() -> None:
     """K8: they wait for 30 seconds, and the lifespan is to be shut down behind it."""
-    before = OPENING_GRACE + module.ARRIVAL + module.SETTLE
+    before = OPENING_GRACE + module.ARRIVAL_SECONDS + module.SETTLE_SECONDS
     behind = module.DISCONNECT_GRACE + module.CANCEL_GRACE + module.ABORT_GRACE
     assert before + DEFAULT_GRACEFUL_SHUTDOWN + behind <= 29

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 Field = tuple[bytes, bytes]
 
-DEFAULT_HEADER = "x-request-id"
-
 DIGITS = 32
 """Of an id that is made."""
 BATCH = 256

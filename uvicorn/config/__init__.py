@@ -57,7 +57,7 @@ from uvicorn.config.settings import (
 from uvicorn.hooks import original, overrides, refuse_never_called, value_beside
 from uvicorn.importer import ImportFromStringError, import_from_string
 from uvicorn.listening.sockets import bind_sockets
-from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, wait_for_no_reader
+from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, use_pipe_handlers
 from uvicorn.middleware import proxy_headers
 from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.lifecycle import LifecycleMiddleware, Report
@@ -397,7 +397,7 @@ class Config(Settings):
                     log_config["formatters"][name]["use_colors"] = self.use_colors
         if isinstance(log_config, dict):
             logging.config.dictConfig(log_config)
-            wait_for_no_reader(log_config)
+            use_pipe_handlers(log_config)
             return
         try:
             logging.config.fileConfig(log_config, disable_existing_loggers=False)

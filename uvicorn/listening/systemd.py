@@ -157,13 +157,12 @@ class Reloads:
     def note(self, part: int, begins: bool) -> None:
         """A part begins to reload, or has done so; from any thread, but from no signal handler."""
         with self._lock:
-            if not begins:
-                self._counts[part] += 1
-                if len(set(self._counts)) > 1:
-                    return
-                self._share.ready()
-            else:
+            if begins:
                 self._share.reloading()
+                return
+            self._counts[part] += 1
+            if len(set(self._counts)) == 1:
+                self._share.ready()
 
 
 def shares_of_service(parts: int = 1) -> list[Share]:

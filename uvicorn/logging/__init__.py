@@ -227,22 +227,22 @@ class PipeHandler(StreamHandler):
     def close(self) -> None:
         """Close the descriptor that the handler opened, but not the stream."""
         with self.lock or contextlib.nullcontext():
-            self._forget_outlet()
+            self._close_writer()
         super().close()
 
     def _find_writer(self) -> PipeWriter | None:
-        self._forget_outlet()
+        self._close_writer()
         self._writer_of = self.stream
         self._writer = PipeWriter.of(self.stream)
         return self._writer
 
-    def _forget_outlet(self) -> None:
+    def _close_writer(self) -> None:
         if self._writer is not None:
             self._writer.close()
         self._writer = self._writer_of = None
 
 
-def wait_for_no_reader(config: Mapping[str, Any]) -> None:
+def use_pipe_handlers(config: Mapping[str, Any]) -> None:
     """Put a `PipeHandler` in the place of each default handler, where `config`, just applied, has it as the default.
 
     The default itself names `logging.StreamHandler`, as upstream's: programs copy and compare it.

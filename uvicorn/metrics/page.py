@@ -91,13 +91,13 @@ BEGUN = _places.take()
 ENDED = _places.take(ends=BEGUN)
 """Requests that have ended."""
 CONNECTIONS_OPENED = _places.take()
-"""Protocols that were put on connections."""
+"""Connections that a protocol has begun to serve."""
 CONNECTIONS_CLOSED = _places.take(ends=CONNECTIONS_OPENED)
-"""Those of them that are gone."""
+"""Protocols whose connection has closed."""
 UPGRADED = _places.take()
-"""Connections that went over to WebSocket, which is a second protocol on them."""
+"""Connections that were upgraded to WebSocket, which is a second protocol on them."""
 SESSIONS_CLOSED = _places.take(ends=UPGRADED)
-"""Those of them that are gone."""
+"""Upgraded connections that have closed."""
 ACCEPTED = _places.take()
 """WebSockets that applications have accepted."""
 MESSAGES_RECEIVED = _places.take()
@@ -123,25 +123,25 @@ CERTIFICATES = _places.take(MOST_CERTIFICATES)
 ADMITTED = _places.take()
 """Requests that `limit_active_requests` has admitted."""
 RELEASED = _places.take(ends=ADMITTED)
-"""Those of them that are over."""
+"""Admitted requests that have ended."""
 QUEUED = _places.take()
-"""Requests that have waited to be admitted."""
+"""Requests that were queued for admission."""
 UNQUEUED = _places.take(ends=QUEUED)
-"""Those of them that have stopped waiting."""
+"""Queued requests that have stopped waiting."""
 SHED = _places.take(len(ShedReason))
 """Requests that were refused, by reason: a place for each `ShedReason`."""
 LIMIT_RAISED = _places.take()
-"""By how much the limit was raised, from none."""
+"""Sum of the increases of the limit, which begins at 0."""
 LIMIT_LOWERED = _places.take(ends=LIMIT_RAISED)
-"""By how much it was lowered."""
+"""Sum of the decreases of the limit."""
 PARKED = _places.take()
 """Requests that have given their place back, because they waited for their clients."""
 UNPARKED = _places.take(ends=PARKED)
-"""Those of them that no longer wait, neither for their clients nor for a place."""
+"""Parked requests that no longer wait, neither for their clients nor for a place."""
 QUEUED_BYTES = _places.take()
 """Bytes by which the data held for clients has grown between samples."""
 TAKEN_BYTES = _places.take(ends=QUEUED_BYTES)
-"""Bytes by which it has shrunk between samples."""
+"""Bytes by which the data held for clients has shrunk between samples."""
 
 PLACES = _places.taken
 """The number of places."""

@@ -53,49 +53,50 @@ LOOKED_AT = 32
 """Requests that have waited longest are looked at for one that may be given up early."""
 
 PARKED_FOR_EACH = 16
-"""Requests that may be parked, for each that may be active; of one client half as many,"""
+"""Requests that may be parked for each that may be active; one client may have half of them."""
 LEAST_PARKED = 256
-"""and at least so many: two connections of HTTP/2 have 200 streams."""
+"""Requests that may be parked whatever the limit is: two connections of HTTP/2 have 200 streams."""
 
 LONGEST_RETURN = 1.0
 """Seconds that a request waits for its place again, at most, while no place is given back; multiplied by the number of
 requests beyond the limit."""
 
-HALF_LIFE = 10.0
-"""Seconds after which it counts half as much for how long a client has asked."""
-KNOWN = 4096
-"""Clients of which that is known."""
-FEW = 8
-"""Requests over which the time of a client's is averaged, and"""
-MANY = 64
-"""that of all."""
-LONGER = 8
-"""A client's requests are not brief if one took longer than brief ones by this factor,"""
-REMEMBERED = 60.0
-"""which counts half as much after this many seconds."""
-NEW = 1.0
-"""Seconds for which a client was here at least, for how much it asks."""
-COMPARED = 32
-"""Clients with which one is compared,"""
-FRESH = 0.01
-"""by how much they asked this many seconds ago at most: not all clients are looked at for each request."""
-MODEST = 4
-"""A client is modest that asks for less than they do on average, by this factor."""
+DEMAND_HALF_LIFE = 10.0
+"""Seconds after which the time that a client has asked for counts half as much."""
+MAX_KNOWN_CLIENTS = 4096
+"""Clients whose demand is remembered; beyond it the one that was unchanged for longest is dropped."""
+SAMPLES_PER_CLIENT = 8
+"""Requests of one client over which their duration is averaged."""
+SAMPLES_OF_ALL = 64
+"""Requests of all clients over which their duration is averaged."""
+BRIEF_FACTOR = 8
+"""Requests are brief if their average duration is below a bound, and none exceeds that bound by this factor."""
+LONGEST_HALF_LIFE = 60.0
+"""Seconds after which the duration of a client's longest request counts half as much."""
+MIN_CLIENT_AGE = 1.0
+"""Seconds for which a client counts as known at least, so that its first request is no great demand."""
+COMPARED_CLIENTS = 32
+"""Clients whose demand one client's is compared with."""
+REUSED_SECONDS = 0.01
+"""Seconds for which such a look at many clients counts, so that not each request needs one."""
+MODEST_FACTOR = 4
+"""A client is modest if it asks for less than the average of the others divided by this."""
 LEAST_RESERVE = 2
-"""Places beyond the limit: one that many may have, and the last one."""
+"""Places beyond the limit, at least: one that many may have, and the last one."""
 
 START = 20
 """The adaptive limit to begin with."""
 LEAST = 2
-"""The least it becomes: one request that is served, and one that is there when that has ended."""
+"""The least adaptive limit: one request that is served, and one that is there when that has ended."""
 MOST = 10_000
-"""The most."""
+"""The greatest adaptive limit."""
 WINDOW = 0.1
-"""Seconds at least between two decisions about the limit, or as long as requests take: the last one has to be seen."""
+"""Seconds between two decisions about the limit, at least; as long as requests take, if that is more, so that the
+effect of the last one shows."""
 SAMPLES = 16
-"""Requests at least that each of them is based on."""
+"""Requests that a decision is based on, at least."""
 KEPT = 256
-"""Requests at most that each of them is based on: the latest."""
+"""Requests that a decision is based on, at most: the latest."""
 TOLERANCE = 1.5
 """The limit decreases when requests take longer than without load by this factor."""
 STEEPEST = 0.8
@@ -105,13 +106,14 @@ SMOOTHING = 0.2
 DOWN = 0.05
 """Weight of a window with waiting requests, downwards only: of many windows some are short by chance."""
 PROBES = (2.0, 30.0)
-"""Seconds from one look at how long requests take without load to the next: twice as many each time, within these."""
+"""Seconds between two probes, which measure how long requests take without load: at first and at most. The interval
+doubles each time."""
 PROBE_SHARE = 4
-"""Such a look is taken with the limit divided by this."""
+"""The limit is divided by this during a probe."""
 PROBE_SAMPLES = 48
-"""Requests of a probe,"""
+"""Requests that a probe is based on, until it has lasted `PROBE_LENGTH` seconds; `SAMPLES` after that."""
 PROBE_LENGTH = 1.0
-"""unless these take longer than this many seconds."""
+"""Seconds that a probe waits for `PROBE_SAMPLES` requests."""
 PROBE_REST = 20
 """The pause until the next probe, as a multiple of its duration."""
 SILENCE = 2.0
@@ -396,7 +398,7 @@ class _Ranking(Generic[TicketT]):
         return count
 
 
-def _left(seconds: float, half_life: float = HALF_LIFE) -> float:
+def _left(seconds: float, half_life: float = DEMAND_HALF_LIFE) -> float:
     """Return the part of a figure about a client that still counts after `seconds`."""
     return math.pow(0.5, seconds / half_life)
 
@@ -424,7 +426,7 @@ class _Known:
     def fade(self, now: float) -> None:
         """Bring it up to `now`: the past counts less."""
         self.asked *= _left(now - self.at)
-        self.longest *= _left(now - self.at, REMEMBERED)
+        self.longest *= _left(now - self.at, LONGEST_HALF_LIFE)
         self.at = now
 
 
@@ -449,11 +451,11 @@ class ClientDemand:
         """A request of `client` has ended that had its place for `ran` seconds."""
         known = self._faded(client, now - ran, now)
         if known.took:
-            known.took += (ran - known.took) / FEW
+            known.took += (ran - known.took) / SAMPLES_PER_CLIENT
         else:
             known.asked *= ran / (self._took or 1.0)  # those that were not served would have taken as long
             known.took = ran
-        self._took += (ran - self._took) / MANY if self._took else ran
+        self._took += (ran - self._took) / SAMPLES_OF_ALL if self._took else ran
         known.asked += ran
         known.longest = max(ran, known.longest)
 
@@ -462,15 +464,15 @@ class ClientDemand:
         known = self._known.pop(client, None) or _Known(since)
         known.fade(now)
         self._known[client] = known
-        if len(self._known) > KNOWN:
+        if len(self._known) > MAX_KNOWN_CLIENTS:
             self._known.popitem(last=False)
         return known
 
     def places(self, client: object, now: float, ages: float = 0.0) -> float:
         """Return how many places `client` has asked for on average, `ages` seconds for requests that run."""
         known = self._known.get(client) or _Known(now)
-        seen = 1 - _left(max(now - known.since, NEW))  # the part of the average that it was here for
-        return (known.asked * _left(now - known.at) + ages) * math.log(2) / HALF_LIFE / seen
+        seen = 1 - _left(max(now - known.since, MIN_CLIENT_AGE))  # the part of the average that it was here for
+        return (known.asked * _left(now - known.at) + ages) * math.log(2) / DEMAND_HALF_LIFE / seen
 
     @property
     def usual(self) -> float:
@@ -488,7 +490,7 @@ class ClientDemand:
         known = self._known.get(client)
         if known is None or not 0 < known.took <= seconds:
             return False
-        return known.longest * _left(now - known.at, REMEMBERED) <= LONGER * seconds
+        return known.longest * _left(now - known.at, LONGEST_HALF_LIFE) <= BRIEF_FACTOR * seconds
 
 
 class Admission(Generic[TicketT]):
@@ -627,7 +629,7 @@ class Admission(Generic[TicketT]):
             # All of them have the same number of active requests.
             if not (self._extra_left and self._is_short(next(ranking.all(lowest)))):
                 return None
-            looked_at = 1 if self._in_vain_at <= now < self._in_vain_at + FRESH else LOOKED_AT
+            looked_at = 1 if self._in_vain_at <= now < self._in_vain_at + REUSED_SECONDS else LOOKED_AT
             clients = (one for one in islice(clients, looked_at) if self._may_use_reserve(one, now))
         client = next(clients, None)
         if client is None:
@@ -779,7 +781,7 @@ class Admission(Generic[TicketT]):
 
     def _places(self, client: _Client[TicketT], now: float) -> float:
         """How many places `client` asks for on average; if none of its requests has ended, as many as at the moment."""
-        if not client.asked_at <= now < client.asked_at + FRESH:
+        if not client.asked_at <= now < client.asked_at + REUSED_SECONDS:
             client.asked_at = now
             client.asked = self._demand.places(client.name, now, client.running * now - client.begun)
             if math.isinf(self._demand.took(client.name)):
@@ -792,13 +794,13 @@ class Admission(Generic[TicketT]):
         places = self._places(client, now)
         if places >= self._share(client):
             return False
-        if not self._compared_at <= now < self._compared_at + FRESH:
+        if not self._compared_at <= now < self._compared_at + REUSED_SECONDS:
             self._compared_at = now
-            self._compared = {one.name: self._places(one, now) for one in islice(self._rivals, COMPARED)}
+            self._compared = {one.name: self._places(one, now) for one in islice(self._rivals, COMPARED_CLIENTS)}
             self._compared_sum = sum(self._compared.values())
         mine = self._compared.get(client.name)
         others = len(self._compared) - (mine is not None)
-        return places * MODEST * others < self._compared_sum - (mine or 0.0)
+        return places * MODEST_FACTOR * others < self._compared_sum - (mine or 0.0)
 
     def _is_short(self, client: _Client[TicketT]) -> bool:
         """Whether `client` has less than its share while another has more."""
@@ -829,7 +831,7 @@ class Admission(Generic[TicketT]):
         """
         reserve, free = self.limit.reserve, self._extra_left
         if free <= max(1, reserve // 4) or self.limit.now < self.limit.most:
-            is_brief = self._demand.is_brief(client.name, max(self._patience, self._demand.usual / MODEST), now)
+            is_brief = self._demand.is_brief(client.name, max(self._patience, self._demand.usual / MODEST_FACTOR), now)
             return is_brief and not client.running and self._is_modest(client, now)
         return (free > reserve // 2 and self._is_rare(client)) or self._is_modest(client, now)
 

@@ -119,10 +119,10 @@ def start_task(
 ) -> asyncio.Task[None]:
     """Run `coroutine` in a task whose context is `context`: a copy before 3.11, and if there is a task factory.
 
-    With `eager`, on CPython 3.12 and later, the first step runs before this returns, unless the loop has a task
-    factory, is in debug mode, where it would call the callback slow that is only interrupted, or may be run again from
-    inside that step, where a connection that waits for its turn to end would get no further call. Ask for it on real
-    loops only: tests hand the protocols one that can only `create_task` and `call_later`.
+    With `eager`, on CPython 3.12 and later, the first step runs before this returns. It does not if the loop has a task
+    factory, is in debug mode (which would report the interrupted callback as slow), or is reentrant (a connection that
+    waits for its turn to end would get no further call). Use `eager` on real loops only; test doubles have just
+    `create_task` and `call_later`.
     """
     if (
         eager

@@ -1,7 +1,7 @@
 """Time in which the event loop was blocked does not count against a peer's deadline.
 
-A deadline that is over ends nothing yet: a peer gets the time back by which the loop came too late to look, once, and
-what it has sent by then is read. The native core does the same (`conn/grace.rs`).
+When a deadline passes, the server first extends it by the time the loop was late, once, and reads what the peer has
+sent. The native core does the same (`conn/grace.rs`).
 
 The reason is that event loops call timers that are due while input still waits in the kernel. So a busy loop costs its
 clients latency but no connection, and a slow client gains no more time than the loop was busy.
@@ -20,10 +20,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 GRANULARITY = 0.05
-"""Seconds. A timer later than that shows that the loop was busy; a look takes effect within them."""
+"""Seconds. A timer that fires later than this shows that the loop was busy. One look extends the deadline by this
+much."""
 
 MOST_LOOKS = 4
-"""Looks at a peer that is late and has sent something each time: it is slow, and not unheard."""
+"""Extensions for a peer that keeps sending. After these it is slow, not overlooked."""
 
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
@@ -140,7 +141,7 @@ def is_readable(sock: socket.socket) -> bool:
 def has_pending_io(transport: asyncio.Transport) -> bool:
     """Tell whether there is anything to read, or room to write, that the loop has not dealt with.
 
-    It does so before a timer of `GRANULARITY` seconds is over, which no loop calls before it has looked at all sockets.
+    A loop polls every socket before it runs a timer of `GRANULARITY` seconds, so pending input is served first.
     """
     own = getattr(transport, "has_pending_io", None)
     if own is not None:  # a transport of ours

@@ -23,7 +23,7 @@ from typing import Any
 from uvicorn.metrics.memory import resident_memory
 from uvicorn.metrics.page import QUEUED_BYTES, TAKEN_BYTES, Page
 from uvicorn.rules.limits import HIGH_WATER_LIMIT
-from uvicorn.serving.write_deadlines import reset_on_close, waiting
+from uvicorn.serving.write_deadlines import reset_on_close, unsent_by_process
 
 try:
     from uvicorn._native import held_bytes, limit_held_bytes
@@ -225,6 +225,6 @@ def held_by(connection: Any) -> tuple[int, int | None]:
     bodies, bodies_taken = getattr(connection, "held_bodies", (0, 0))
     counted = getattr(transport, "get_held_size", None)
     if counted is None:
-        return waiting(transport) + bodies, None
+        return unsent_by_process(transport) + bodies, None
     size, taken = counted()
     return size + bodies, taken + bodies_taken

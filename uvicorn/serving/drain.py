@@ -24,15 +24,15 @@ from uvicorn._types import Connection
 from uvicorn.rules import limits
 from uvicorn.serving.state import ServerState
 
-ARRIVAL = 0.05
+ARRIVAL_SECONDS = 0.05
 """Seconds requests get to come in on connections that were accepted before the sockets were closed.
 
 Without it a client that has just connected, or sends its next request at this moment, would be cut off unheard."""
 
-NEWCOMERS = 1.0
+NEWCOMER_INTERVAL = 1.0
 """Seconds between two looks for connections that were accepted, but in their TLS handshake, when the sockets closed."""
 
-SETTLE = 0.1
+SETTLE_SECONDS = 0.1
 """Seconds connections and tasks get to end before the log names them."""
 
 CLOSE_GRACE = 2.0
@@ -221,6 +221,7 @@ class Drain:
         self._force = force
         self._on_stage = on_stage
         self._wait = wait or functools.partial(wait_until_idle, state, logs=timeout != 0)
+        self._wait_idle = functools.partial(wait_until_idle, state, logs=False)
         self._told: set[Connection] = set()
         self._asked: set[Connection] = set()  # once: a TLS transport of asyncio that is closed twice can't be aborted
 
@@ -251,7 +252,7 @@ class Drain:
             await asyncio.sleep(0)
         self._announce_close()
         if self._timeout != 0:
-            await self._until(self._idle, ARRIVAL)
+            await self._until(self._wait_idle, ARRIVAL_SECONDS)
 
     def _announce_close(self) -> None:
         """Let connections that do not know yet say that their next response is the last, if there is time for one."""
@@ -263,16 +264,16 @@ class Drain:
     async def _close(self) -> bool:
         """Ask connections to end and wait for them and for their tasks; false when the time is up."""
         self._shutdown_connections()
-        settled = await self._until(self._idle, SETTLE)
+        settled = await self._until(self._wait_idle, SETTLE_SECONDS)
         if self._force:
             return settled
         helpers = [asyncio.create_task(self._ask_newcomers()), asyncio.create_task(self._drop_closed())]
         left = self._timeout
         try:
-            if not settled and not self._running():
+            if not settled and not running_tasks(self._state):
                 # Clients that may send one more request are not worth a line.
                 quiet = limits.LAST_REQUEST_SECONDS if left is None else min(limits.LAST_REQUEST_SECONDS, left)
-                settled = await self._until(self._idle, quiet)
+                settled = await self._until(self._wait_idle, quiet)
                 left = None if left is None else left - quiet
             return await self._until(self._wait, left) or settled
         finally:
@@ -283,7 +284,7 @@ class Drain:
         """Ask connections whose TLS handshake took its time, which the first request to end has not reached."""
         while True:
             self._shutdown_connections()
-            await asyncio.sleep(NEWCOMERS)
+            await asyncio.sleep(NEWCOMER_INTERVAL)
 
     def _shutdown_connections(self) -> None:
         for connection in list(self._state.connections):
@@ -291,16 +292,13 @@ class Drain:
                 self._asked.add(connection)
                 connection.shutdown()
 
-    async def _idle(self) -> None:
-        await wait_until_idle(self._state, logs=False)
-
     async def _drop_closed(self) -> None:
         """Take the transports away from connections that are closed but for the peer's answer.
 
         A TLS client that keeps an idle connection in a pool does not look at it, and asyncio would wait for its
         `close_notify` for half a minute. Nothing is lost: pending output is sent first.
         """
-        await self._tasks_done()
+        await wait_for_tasks(self._state)
         while self._state.connections:
             await asyncio.sleep(CLOSE_GRACE)
             for connection in list(self._state.connections):
@@ -310,7 +308,7 @@ class Drain:
 
     def _report_cut(self) -> None:
         """Log how many requests and connections are about to be cut, and the reason."""
-        requests, connections = len(self._running()), len(self._state.connections)
+        requests, connections = len(running_tasks(self._state)), len(self._state.connections)
         if requests or connections:
             why = FORCED if self._force else f"{self._timeout:g} seconds have passed (timeout_graceful_shutdown)"
             logger.warning("Cutting %d request(s) and %d connection(s): %s.", requests, connections, why)
@@ -325,7 +323,7 @@ class Drain:
             if disconnect is not None:
                 disconnect()
         grace = DISCONNECT_GRACE if self._timeout is None else min(DISCONNECT_GRACE, self._timeout)
-        await self._until(self._tasks_done, grace)
+        await self._until(functools.partial(wait_for_tasks, self._state), grace)
 
     async def _cancel(self) -> None:
         """Cancel remaining tasks, then abort remaining transports."""
@@ -333,7 +331,7 @@ class Drain:
             # Nothing may be written on the way out: a cut connection tells the client more than half a response. The
             # tasks are cancelled in the same turn: one that only sends would not wait any more, and block the loop.
             self._abort_transports()
-        running = self._running()
+        running = running_tasks(self._state)
         if running and not self._force:
             logger.error("Cancel %s running task(s), timeout graceful shutdown exceeded", len(running))
         for task in running:
@@ -356,12 +354,6 @@ class Drain:
                 transport.abort()
 
     # Waiting
-
-    def _running(self) -> set[asyncio.Task[None]]:
-        return running_tasks(self._state)
-
-    async def _tasks_done(self) -> None:
-        await wait_for_tasks(self._state)
 
     async def _until(self, condition: Callable[[], Coroutine[Any, Any, None]], timeout: float | None) -> bool:
         """Wait for `condition`, the deadline or `force`; whether it was the condition."""

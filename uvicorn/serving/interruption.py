@@ -2,6 +2,9 @@
 
 Everything else that ends a server runs on its event loop. While a handler, or the start-up of an application, blocks
 that, only another thread notices, and only a signal to the main thread makes the blocking call return.
+
+`Backstop` is the server's interface, `Guard` the thread that watches the deadline, `Interruption` the thread that sends
+the signal.
 """
 
 from __future__ import annotations
@@ -74,8 +77,8 @@ class Interruption(threading.Thread):
         return interruption
 
     @property
-    def is_due(self) -> bool:
-        """Whether it is still wanted."""
+    def is_wanted(self) -> bool:
+        """Whether the loop is still blocked, and `stop` was not called."""
         return not self._has_turned.is_set() and not self._is_over.is_set()
 
     def arrived(self) -> bool:
@@ -83,14 +86,14 @@ class Interruption(threading.Thread):
         is_sent, self._is_sent = self._is_sent, False
         return is_sent
 
-    def is_needed(self, seconds: float = BLOCKED) -> bool:
+    def loop_stays_blocked(self, seconds: float = BLOCKED) -> bool:
         """Wait a moment, and return whether the loop has not turned."""
         return not self._has_turned.wait(seconds)
 
     def send(self) -> None:
         """Interrupt the main thread, unless that is no longer wanted."""
         with self._sending:
-            if not self.is_due:
+            if not self.is_wanted:
                 return
             self._is_sent = True
             if sys.platform == "win32":
@@ -103,7 +106,7 @@ class Interruption(threading.Thread):
         """Watch the turns: a forced shutdown may block the loop again, in its next turn."""
         with suppress(RuntimeError):
             while not self._is_over.is_set():
-                if self.is_needed():
+                if self.loop_stays_blocked():
                     self.send()
                 elif not self._is_over.wait(AGAIN):
                     self._ask()
@@ -150,7 +153,7 @@ class Guard(threading.Thread):
                 interruption = Interruption(self._loop)
             except RuntimeError:  # the loop is closed
                 return
-            if not interruption.is_needed():
+            if not interruption.loop_stays_blocked():
                 # The server keeps its deadlines by itself, and takes some moments after them.
                 if self._wait(BLOCKED):
                     return
@@ -189,7 +192,7 @@ class Guard(threading.Thread):
                     interruption = Interruption(self._loop)
                 except RuntimeError:  # the loop is closed
                     return
-                if interruption.is_needed(AGAIN):
+                if interruption.loop_stays_blocked(AGAIN):
                     break
 
 
@@ -210,7 +213,7 @@ class Backstop:
         self._is_timed = False
         self._is_over = False
 
-    def time(self, *signals: int) -> None:
+    def start_kill_timer(self, *signals: int) -> None:
         """Have the process killed at the deadline after the first of `signals`, even if Python code no longer runs.
 
         Without `signals`, update the deadline of earlier ones.
@@ -244,7 +247,7 @@ class Backstop:
         interruption = self._interruption
         if number != signal.SIGINT or interruption is None or not interruption.arrived():
             return False
-        if interruption.is_due and not self._is_over:
+        if interruption.is_wanted and not self._is_over:
             raise ForcedEnd
         return True
 
@@ -277,8 +280,8 @@ def kill_self() -> NoReturn:
     os._exit(1)
 
 
-def end_after_signals(grace: float, *signals: int) -> None:
-    """Have this process killed `grace` seconds after the first of these signals, unless `end_in` says otherwise.
+def end_after_signals(seconds: float, *signals: int) -> None:
+    """Have this process killed this many `seconds` after the first of these signals, unless `end_in` says otherwise.
 
     Whatever the interpreter is doing: no handler and no thread of Python's runs while code in C keeps the GIL. That
     takes the native core, and Linux. The handlers go on to be called; installing others ends it.
@@ -286,7 +289,7 @@ def end_after_signals(grace: float, *signals: int) -> None:
     with suppress(ImportError, OSError):
         from uvicorn._native import end_after_signals
 
-        end_after_signals(grace, *signals)
+        end_after_signals(seconds, *signals)
 
 
 def end_in(seconds: float | None) -> None:
@@ -297,8 +300,8 @@ def end_in(seconds: float | None) -> None:
         end_in(seconds)
 
 
-def end_with_pipe(descriptor: int, grace: float | None) -> bool:
-    """End this process by SIGTERM when the other end of a pipe closes, and kill it `grace` seconds later, if not None.
+def end_with_pipe(descriptor: int, seconds: float | None) -> bool:
+    """End this process by SIGTERM when the other end of a pipe closes, and kill it `seconds` later, if not None.
 
     Returns:
         False without the native core, whose thread needs no interpreter for that.
@@ -307,5 +310,5 @@ def end_with_pipe(descriptor: int, grace: float | None) -> bool:
         from uvicorn import _native
     except ImportError:
         return False
-    _native.end_with_pipe(descriptor, grace)
+    _native.end_with_pipe(descriptor, seconds)
     return True

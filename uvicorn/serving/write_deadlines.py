@@ -47,7 +47,7 @@ def reset_on_close(transport: asyncio.Transport) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 
-def waiting(transport: asyncio.Transport) -> int:
+def unsent_by_process(transport: asyncio.Transport) -> int:
     """Return how many bytes the kernel has not taken yet; none, if that is a double, which need not know.
 
     At least one as long as a closed transport waits for its client's end of TLS, which Python 3.10 does for ever.
@@ -76,10 +76,10 @@ def unsent(transport: asyncio.Transport) -> int:
 
     Those in the kernel are counted, because it may take minutes of a slow peer's reading before it asks for more.
     """
-    told = getattr(transport, "get_unsent_size", None)
-    if told is not None:  # a transport of ours, which need not show its socket for that
-        return int(told())
-    size = waiting(transport)
+    get_size = getattr(transport, "get_unsent_size", None)
+    if get_size is not None:  # a transport of ours, which need not show its socket for that
+        return int(get_size())
+    size = unsent_by_process(transport)
     sock = transport.get_extra_info("socket")
     if sock is not None:
         try:

@@ -96,7 +96,7 @@ class EventQueue:
         self.put_nowait(event)
 
     async def get(self) -> ASGIReceiveEvent:
-        """Return the next event, as `receive` of the session does that no program has overridden."""
+        """Return the next event. This bypasses an overridden `receive` of the session."""
         return await self._session.receive_next()
 
     def get_nowait(self) -> ASGIReceiveEvent:
@@ -142,7 +142,7 @@ class Attributes(asyncio.Protocol):
     """Methods of upstream's classes that nothing calls; see `uvicorn.hooks`."""
 
     never_used: tuple[str, ...] = ()
-    """Classes that upstream makes a connection of, and that nothing here uses, by their full names."""
+    """Full names of the classes that upstream builds a connection from and that nothing here uses."""
 
     frame_methods: tuple[str, ...] = ()
     """Methods called for the client's frames if a program has overridden one of them."""
@@ -221,7 +221,7 @@ class Attributes(asyncio.Protocol):
         self.keepalive.stop()
 
     def schedule_ping(self) -> None:
-        """Have the next ping sent when it is due; called each time that is known."""
+        """Schedule the next ping; called whenever its time becomes known."""
         self.keepalive.schedule()
 
     def send_keepalive_ping(self) -> None:

@@ -85,18 +85,12 @@ class CloseHandshake:
     def close(self, code: int, reason: str = "") -> None:
         """Start the closing handshake and wait a limited time for the client's part of it (section 7.1.2)."""
         self._say(code, reason)
-        if self._incoming.peer_end:
-            self._incoming.peer_end.take_effect()
-        else:
-            self._await_answer()
+        self._await_or_finish()
 
     def sent_by_program(self) -> None:
         """A program has written a close frame itself."""
         self.begin()
-        if self._incoming.peer_end:
-            self._incoming.peer_end.take_effect()
-        else:
-            self._await_answer()
+        self._await_or_finish()
 
     def time_out(self, reason: str) -> None:
         """Send the reason and close without waiting for an answer: the client does not respond."""
@@ -110,6 +104,13 @@ class CloseHandshake:
         if self._log.frames is not None:
             self._log.frames.close(">", code, reason)
         self._output.write(encode_close(code, reason))
+
+    def _await_or_finish(self) -> None:
+        """Await the client's answer, unless the client has already sent its last."""
+        if self._incoming.peer_end:
+            self._incoming.peer_end.take_effect()
+        else:
+            self._await_answer()
 
     def _await_answer(self) -> None:
         if self._output.transport.is_closing():
@@ -134,7 +135,7 @@ class CloseHandshake:
     # From the client's.
 
     def act_behind_messages(self, act: Callable[[], None]) -> None:
-        """The client has sent its last: `act` on it when the application has had the chance to answer all before it."""
+        """Call `act` on the client's last input, once the application could answer all messages before it."""
         if self._incoming.inbox.is_awaited():
             act()
             return

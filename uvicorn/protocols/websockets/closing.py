@@ -8,7 +8,7 @@ from functools import partial
 from uvicorn.rules import websocket_limits
 from uvicorn.rules.grace import GraceTimer, has_pending_io
 from uvicorn.rules.limits import READ_BYTES_PER_SECOND
-from uvicorn.serving.write_deadlines import unsent, waiting
+from uvicorn.serving.write_deadlines import unsent, unsent_by_process
 
 
 class Closer:
@@ -58,7 +58,7 @@ class Closer:
 
     def _expire(self) -> None:
         transport = self._transport
-        waits = waiting(transport) > 0
+        waits = unsent_by_process(transport) > 0
         if waits and self._unsent - unsent(transport) >= self._seconds * READ_BYTES_PER_SECOND:
             self.close_within(websocket_limits.CLOSE_TIMEOUT)
         elif waits or transport.is_closing():

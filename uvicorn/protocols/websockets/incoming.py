@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from uvicorn._types import ASGIReceiveEvent
 from uvicorn.metrics.page import MESSAGES_RECEIVED
@@ -12,6 +13,8 @@ from uvicorn.protocols.websockets.frames import Close, FrameError, FrameSplitter
 from uvicorn.protocols.websockets.output import Output
 from uvicorn.protocols.websockets.peer_end import PeerEnd
 from uvicorn.protocols.websockets.session_states import SessionState
+
+T = TypeVar("T")
 
 
 class Reader(Protocol):
@@ -100,22 +103,22 @@ class Incoming:
 
     def put(self, event: ASGIReceiveEvent) -> None:
         """Queue an event that a program has made, and stop reading when the application falls behind."""
-        metrics = self._output.metrics
-        if metrics is not None:
-            metrics.add(MESSAGES_RECEIVED)
-        if self.inbox.put_event(event):
-            self.flow.pause_reading()
+        self._enqueue(self.inbox.put_event, event)
 
     def _deliver(self, content: str | bytes) -> None:
         """Queue a message for the application, and stop reading when it falls behind."""
-        metrics = self._output.metrics
-        if metrics is not None:
-            metrics.add(MESSAGES_RECEIVED)
-        if self.inbox.put(content):
-            self.flow.pause_reading()
+        self._enqueue(self.inbox.put, content)
         log = self._output.log.frames
         if log is not None:
             log.message(content)
+
+    def _enqueue(self, put: Callable[[T], bool], item: T) -> None:
+        """Count a message, `put` it into the inbox, and stop reading if that is full."""
+        metrics = self._output.metrics
+        if metrics is not None:
+            metrics.add(MESSAGES_RECEIVED)
+        if put(item):
+            self.flow.pause_reading()
 
     def drop_pieces(self) -> None:
         """Drop an incomplete message: its rest will not be read."""

@@ -46,7 +46,7 @@ impl<'py> Message<'py> {
         readable.then_some(parts)
     }
 
-    /// The key is another object than the name, but may say the same. `None` if that is not to be seen at once.
+    /// Set the value of a key that is not the interned name but may equal it. `None` if only a search can compare the key.
     #[cold]
     fn set_by_text(&mut self, key: &Bound<'py, PyAny>, value: Bound<'py, PyAny>, names: &Names) -> Option<()> {
         let key = key.cast_exact::<PyString>().ok()?.to_str().ok()?;
@@ -143,8 +143,8 @@ fn missing(name: &Py<PyString>) -> PyErr {
     Python::attach(|py| PyKeyError::new_err((name.clone_ref(py),)))
 }
 
-/// Show fields that are plain pairs of byte strings to `with`; `false` at the first that is something else, or if what they are
-/// in is.
+/// Call `with` for each field that is a tuple of two `bytes`. Returns `false` at the first other field, or if `headers` is
+/// neither list nor tuple.
 #[inline]
 pub(crate) fn each_plain_field<E>(
     headers: &Bound<'_, PyAny>,

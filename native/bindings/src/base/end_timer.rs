@@ -18,15 +18,15 @@ fn milliseconds(seconds: f64) -> PyResult<u64> {
     Ok(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Kill this process `grace` seconds after the first of the signals, unless `end_in` says otherwise by then; returns whether
+/// Kill this process `seconds` after the first of the signals, unless `end_in` says otherwise by then; returns whether
 /// all of them have a handler that this could be put in front of. It goes when Python installs another one.
 ///
-/// Raises `OSError` if a signal is invalid, `ValueError` if `grace` is not a duration.
+/// Raises `OSError` if a signal is invalid, `ValueError` if `seconds` is not a duration.
 #[cfg(target_os = "linux")]
 #[pyfunction]
-#[pyo3(signature = (grace, *signals))]
-pub(crate) fn end_after_signals(grace: f64, signals: Vec<i32>) -> PyResult<bool> {
-    end_timer::set_grace(milliseconds(grace)?);
+#[pyo3(signature = (seconds, *signals))]
+pub(crate) fn end_after_signals(seconds: f64, signals: Vec<i32>) -> PyResult<bool> {
+    end_timer::set_delay(milliseconds(seconds)?);
     let mut all = true;
     for signal in signals {
         all &= end_timer::take(signal)?;
@@ -37,9 +37,9 @@ pub(crate) fn end_after_signals(grace: f64, signals: Vec<i32>) -> PyResult<bool>
 /// Nothing ends a process here.
 #[cfg(not(target_os = "linux"))]
 #[pyfunction]
-#[pyo3(signature = (grace, *signals))]
-pub(crate) fn end_after_signals(grace: f64, signals: Vec<i32>) -> bool {
-    let _ = (grace, signals);
+#[pyo3(signature = (seconds, *signals))]
+pub(crate) fn end_after_signals(seconds: f64, signals: Vec<i32>) -> bool {
+    let _ = (seconds, signals);
     false
 }
 

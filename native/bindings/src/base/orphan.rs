@@ -18,14 +18,14 @@ const STACK: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Watch a pipe whose other end the parent holds: a second after that is closed send SIGTERM to this process, and SIGKILL
-/// `grace` seconds later (None: never).
+/// `seconds` later (None: never).
 ///
-/// Raises `OSError` if `descriptor` is invalid, `ValueError` if `grace` is not a duration.
+/// Raises `OSError` if `descriptor` is invalid, `ValueError` if `seconds` is not a duration.
 #[cfg(unix)]
 #[pyfunction]
-pub(crate) fn end_with_pipe(descriptor: i32, grace: Option<f64>) -> PyResult<()> {
-    let grace = grace.map(Duration::try_from_secs_f64).transpose();
-    let grace = grace.map_err(|error| PyValueError::new_err(error.to_string()))?;
+pub(crate) fn end_with_pipe(descriptor: i32, seconds: Option<f64>) -> PyResult<()> {
+    let delay = seconds.map(Duration::try_from_secs_f64).transpose();
+    let delay = delay.map_err(|error| PyValueError::new_err(error.to_string()))?;
     let pipe = File::from(descriptor::duplicate(descriptor)?);
     let watch = move || {
         if !is_closed_at_last(pipe) {
@@ -33,8 +33,8 @@ pub(crate) fn end_with_pipe(descriptor: i32, grace: Option<f64>) -> PyResult<()>
         }
         thread::sleep(PATIENCE);
         descriptor::signal_self(libc::SIGTERM);
-        if let Some(grace) = grace {
-            thread::sleep(grace);
+        if let Some(delay) = delay {
+            thread::sleep(delay);
             descriptor::signal_self(libc::SIGKILL);
         }
     };
@@ -45,7 +45,7 @@ pub(crate) fn end_with_pipe(descriptor: i32, grace: Option<f64>) -> PyResult<()>
 /// There are no signals to send.
 #[cfg(not(unix))]
 #[pyfunction]
-pub(crate) fn end_with_pipe(_descriptor: i32, _grace: Option<f64>) -> PyResult<()> {
+pub(crate) fn end_with_pipe(_descriptor: i32, _seconds: Option<f64>) -> PyResult<()> {
     Err(pyo3::exceptions::PyNotImplementedError::new_err("signals"))
 }
 

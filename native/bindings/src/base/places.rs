@@ -25,13 +25,13 @@ pub(crate) const LOOP_LAG: usize = 92;
 pub(crate) const BEGUN: usize = 108;
 /// Requests that have ended.
 pub(crate) const ENDED: usize = 109;
-/// Protocols that were put on connections.
+/// Connections that a protocol has begun to serve.
 pub(crate) const CONNECTIONS_OPENED: usize = 110;
-/// Those of them that are gone.
+/// Protocols whose connection has closed.
 pub(crate) const CONNECTIONS_CLOSED: usize = 111;
-/// Connections that went over to WebSocket, which is a second protocol on them.
+/// Connections that were upgraded to WebSocket, which is a second protocol on them.
 pub(crate) const UPGRADED: usize = 112;
-/// Those of them that are gone.
+/// Upgraded connections that have closed.
 pub(crate) const SESSIONS_CLOSED: usize = 113;
 /// WebSockets that applications have accepted.
 pub(crate) const ACCEPTED: usize = 114;
@@ -57,25 +57,25 @@ pub(crate) const READ_DELAY: usize = 123;
 pub(crate) const CERTIFICATES: usize = 124;
 /// Requests that `limit_active_requests` has admitted.
 pub(crate) const ADMITTED: usize = 156;
-/// Those of them that are over.
+/// Admitted requests that have ended.
 pub(crate) const RELEASED: usize = 157;
-/// Requests that have waited to be admitted.
+/// Requests that were queued for admission.
 pub(crate) const QUEUED: usize = 158;
-/// Those of them that have stopped waiting.
+/// Queued requests that have stopped waiting.
 pub(crate) const UNQUEUED: usize = 159;
 /// Requests that were refused, by reason: a place for each `ShedReason`.
 pub(crate) const SHED: usize = 160;
-/// By how much the limit was raised, from none.
+/// Sum of the increases of the limit, which begins at 0.
 pub(crate) const LIMIT_RAISED: usize = 165;
-/// By how much it was lowered.
+/// Sum of the decreases of the limit.
 pub(crate) const LIMIT_LOWERED: usize = 166;
 /// Requests that have given their place back, because they waited for their clients.
 pub(crate) const PARKED: usize = 167;
-/// Those of them that no longer wait, neither for their clients nor for a place.
+/// Parked requests that no longer wait, neither for their clients nor for a place.
 pub(crate) const UNPARKED: usize = 168;
 /// Bytes by which the data held for clients has grown between samples.
 pub(crate) const QUEUED_BYTES: usize = 169;
-/// Bytes by which it has shrunk between samples.
+/// Bytes by which the data held for clients has shrunk between samples.
 pub(crate) const TAKEN_BYTES: usize = 170;
 /// The number of places.
 pub(crate) const PLACES: usize = 171;

@@ -105,10 +105,10 @@ pub(crate) trait Carried: Sized {
     fn own_data_received(self: &Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
         self.data_received(py, data)
     }
-    /// Show `receive` the place for the next bytes, if there is one.
-    fn with_place(&self, _receive: &mut dyn FnMut(&mut Growing)) {}
-    /// `length` bytes were received there.
-    fn placed_data_received(self: &Rc<Self>, _py: Python<'_>, _length: usize) -> PyResult<()> {
+    /// Call `receive` with the buffer for the next bytes, if there is one.
+    fn with_receive_buffer(&self, _receive: &mut dyn FnMut(&mut Growing)) {}
+    /// `length` bytes were received in that buffer.
+    fn buffered_data_received(self: &Rc<Self>, _py: Python<'_>, _length: usize) -> PyResult<()> {
         Ok(())
     }
     /// The client has nothing more to send; it may still read. Returns whether the connection stays open.
@@ -252,12 +252,12 @@ impl<C: Carried> Handler for C {
         self.guard(py, "data_received", |connection| connection.own_data_received(py, data))
     }
 
-    fn with_place(&self, receive: &mut dyn FnMut(&mut Growing)) {
-        Carried::with_place(self, receive);
+    fn with_receive_buffer(&self, receive: &mut dyn FnMut(&mut Growing)) {
+        Carried::with_receive_buffer(self, receive);
     }
 
-    fn on_placed(self: Rc<Self>, py: Python<'_>, length: usize) -> PyResult<()> {
-        self.guard(py, "data_received", |connection| connection.placed_data_received(py, length))
+    fn on_received_in_buffer(self: Rc<Self>, py: Python<'_>, length: usize) -> PyResult<()> {
+        self.guard(py, "data_received", |connection| connection.buffered_data_received(py, length))
     }
 
     fn on_eof(self: Rc<Self>, py: Python<'_>) -> PyResult<bool> {

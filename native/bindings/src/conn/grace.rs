@@ -1,15 +1,15 @@
-//! Time in which the loop was busy and read no input is not held against a peer: before its deadline ends anything it
-//! gets that time back, once, and its input is read.
+//! Time in which the event loop was busy does not count against a peer's deadline. When a deadline passes, the server first
+//! extends it by the time the loop was late, once, and reads what the peer has sent.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// How late a deadline may be noticed. A timer that is later than that tells that the loop was busy.
+/// A timer that fires later than this shows that the loop was busy. One look extends the deadline by this much.
 pub(super) const GRANULARITY: Duration = Duration::from_millis(50);
 
-/// Looks at a peer that is late and has sent something each time: it is slow, and not unheard.
+/// Extensions for a peer that keeps sending. After these it is slow, not overlooked.
 const MOST_LOOKS: u8 = 4;
 
 /// Whether a connection has input to read, or room to write, that was not used yet.

@@ -19,10 +19,10 @@ pub(crate) trait Handler {
     fn on_input(self: Rc<Self>, py: Python<'_>, data: &mut [u8]) -> PyResult<()> {
         self.on_data(py, data)
     }
-    /// Show `receive` the place for the next bytes, if there is one. Usually there is none.
-    fn with_place(&self, _receive: &mut dyn FnMut(&mut Growing)) {}
-    /// `length` bytes were received there.
-    fn on_placed(self: Rc<Self>, _py: Python<'_>, _length: usize) -> PyResult<()> {
+    /// Call `receive` with the buffer for the next bytes, if there is one. Usually there is none.
+    fn with_receive_buffer(&self, _receive: &mut dyn FnMut(&mut Growing)) {}
+    /// `length` bytes were received in that buffer.
+    fn on_received_in_buffer(self: Rc<Self>, _py: Python<'_>, _length: usize) -> PyResult<()> {
         Ok(())
     }
     /// The peer has nothing more to send. Returns whether the socket stays open for writing.

@@ -96,7 +96,7 @@ impl Carrier for LoopTransport {
     }
 
     fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
-        self.ask(py, "uvicorn.serving.write_deadlines", "waiting")?.extract()
+        self.ask(py, "uvicorn.serving.write_deadlines", "unsent_by_process")?.extract()
     }
 
     fn unsent(&self, py: Python<'_>) -> PyResult<usize> {

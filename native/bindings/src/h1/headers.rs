@@ -42,7 +42,7 @@ pub(super) struct HeadFields<'a> {
 impl Fields for HeadFields<'_> {
     #[inline]
     fn are(&self, list: &Py<PyList>) -> bool {
-        self.kept.are(list, self.head)
+        self.kept.matches(list, self.head)
     }
 
     #[inline]
@@ -130,7 +130,7 @@ impl KeptHeaders {
 
     /// Whether the headers of the request are those in `list`, one of ours.
     #[inline]
-    fn are(&self, list: &Py<PyList>, head: &Head) -> bool {
+    fn matches(&self, list: &Py<PyList>, head: &Head) -> bool {
         head.is_recalled() && self.find(head, |kept| kept.list.is(list)).unwrap_or(false)
     }
 

@@ -21,14 +21,14 @@ impl Fields for HeadFields<'_> {
     #[inline]
     fn are(&self, list: &Py<PyList>) -> bool {
         let repeated = self.connection.repeated.borrow();
-        repeated.list.as_ref().is_some_and(|known| known.is(list)) && repeated.are(self.head)
+        repeated.list.as_ref().is_some_and(|known| known.is(list)) && repeated.matches(self.head)
     }
 
     #[inline]
     fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)> {
-        let is_repeated = self.connection.repeated.borrow().are(self.head);
+        let is_repeated = self.connection.repeated.borrow().matches(self.head);
         if !is_repeated {
-            let list = self.make_list(py)?;
+            let list = self.new_list(py)?;
             let old = self.connection.repeated.borrow_mut().note(self.head);
             drop(old);
             return Ok((list, None));
@@ -37,7 +37,7 @@ impl Fields for HeadFields<'_> {
         let known = if let Some(known) = known {
             known
         } else {
-            let made = self.make_list(py)?.unbind();
+            let made = self.new_list(py)?.unbind();
             self.connection.repeated.borrow_mut().list = Some(made.clone_ref(py));
             made
         };
@@ -51,14 +51,14 @@ impl Fields for HeadFields<'_> {
 }
 
 impl HeadFields<'_> {
-    fn make_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    fn new_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.head.fields().iter().map(|item| FieldPair { fields: self, item }))
     }
 
     #[inline]
-    fn pair<'py>(&self, py: Python<'py>, item: &Item) -> PyResult<Bound<'py, PyTuple>> {
+    fn field_pair<'py>(&self, py: Python<'py>, item: &Item) -> PyResult<Bound<'py, PyTuple>> {
         let core = &self.connection.core;
-        let Some(entry) = item.entry else { return self.make(py, item) };
+        let Some(entry) = item.entry else { return self.new_pair(py, item) };
         let known = match entry {
             Key::Static(index) => core.pairs.get(py, index),
             Key::Dynamic(_) => {
@@ -69,7 +69,7 @@ impl HeadFields<'_> {
         if let Some(pair) = known {
             return Ok(pair.into_bound(py));
         }
-        let pair = self.make(py, item)?;
+        let pair = self.new_pair(py, item)?;
         match entry {
             Key::Static(index) => core.pairs.keep(index, pair.clone().unbind()),
             Key::Dynamic(_) => {
@@ -82,7 +82,7 @@ impl HeadFields<'_> {
         Ok(pair)
     }
 
-    fn make<'py>(&self, py: Python<'py>, item: &Item) -> PyResult<Bound<'py, PyTuple>> {
+    fn new_pair<'py>(&self, py: Python<'py>, item: &Item) -> PyResult<Bound<'py, PyTuple>> {
         let name = || PyBytes::new(py, self.head.name(item));
         pair(py, &self.connection.core.names, item.known, name, self.head.value(item))
     }
@@ -100,7 +100,7 @@ impl<'py> IntoPyObject<'py> for FieldPair<'_> {
 
     #[inline]
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        self.fields.pair(py, self.item)
+        self.fields.field_pair(py, self.item)
     }
 }
 

@@ -45,8 +45,9 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
+    /// Whether `head` has the noted fields, all of them entries of the table.
     #[inline]
-    pub(super) fn are(&self, head: &Head) -> bool {
+    pub(super) fn matches(&self, head: &Head) -> bool {
         let fields = head.fields();
         !fields.is_empty()
             && fields.len() == self.entries.len()

@@ -242,7 +242,7 @@ impl Socket {
         let (mut placed, mut is_placed) = (None, false);
         let received = match &self.tls {
             None => {
-                handler.with_place(&mut |place| placed = Some(tls::receive_into(&descriptor, place)));
+                handler.with_receive_buffer(&mut |place| placed = Some(tls::receive_into(&descriptor, place)));
                 is_placed = placed.is_some();
                 placed.unwrap_or_else(|| tls::receive(&descriptor, buffer))
             }
@@ -259,7 +259,7 @@ impl Socket {
         let last = drained && self.kernel.peer_end.get() == PeerEnd::Unknown;
         self.kernel.readable.set(!last || !self.kernel.watched.get());
         let outcome = if is_placed {
-            handler.on_placed(py, length)
+            handler.on_received_in_buffer(py, length)
         } else {
             handler.on_input(py, buffer.get_mut(..length).unwrap_or_default())
         };

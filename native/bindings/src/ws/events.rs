@@ -183,11 +183,11 @@ impl Carried for Session {
         self.take_input(py, data.len(), |session| session.take_data(py, data))
     }
 
-    fn with_place(&self, receive: &mut dyn FnMut(&mut Growing)) {
+    fn with_receive_buffer(&self, receive: &mut dyn FnMut(&mut Growing)) {
         self.with_piece(receive);
     }
 
-    fn placed_data_received(self: &Rc<Self>, py: Python<'_>, length: usize) -> PyResult<()> {
+    fn buffered_data_received(self: &Rc<Self>, py: Python<'_>, length: usize) -> PyResult<()> {
         self.take_input(py, length, |session| session.read_piece(py, length))
     }
 

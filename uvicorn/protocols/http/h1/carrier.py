@@ -18,7 +18,7 @@ from uvicorn.protocols.http.wire.request_reader import CLOSED, RequestReader
 from uvicorn.protocols.utils import client_prefix
 from uvicorn.rules import texts
 from uvicorn.rules.limits import HIGH_WATER_LIMIT
-from uvicorn.serving.write_deadlines import reset_on_close, waiting
+from uvicorn.serving.write_deadlines import reset_on_close, unsent_by_process
 
 
 def keep_little(transport: asyncio.Transport, most: int) -> None:
@@ -134,7 +134,7 @@ class Carrier:
 
     def _close(self) -> None:
         self.transport.close()
-        if waiting(self.transport):
+        if unsent_by_process(self.transport):
             self.await_reader()
 
     def abort(self) -> None:

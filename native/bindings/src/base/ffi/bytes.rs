@@ -46,23 +46,23 @@ impl Growing {
         self.filled < self.capacity
     }
 
-    /// Have `receive` write into the room that is left, of which it is shown `most` bytes at most, and give what it wrote. How
-    /// much was shown, and how much was written.
+    /// Let `receive` write into at most `most` bytes of the free room. Returns the size offered and the size written.
     pub(crate) fn fill_by<E>(
         &mut self,
         most: usize,
         receive: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], E>,
     ) -> Result<(usize, usize), E> {
-        let shown = (self.capacity - self.filled).min(most);
-        // SAFETY: there is room for `shown` bytes more, of which is said that they may be nothing yet; the only reference to the
-        // object is ours, and it is borrowed for as long as the room is.
-        let room = unsafe { slice::from_raw_parts_mut(self.start().add(self.filled).cast::<MaybeUninit<u8>>(), shown) };
+        let offered = (self.capacity - self.filled).min(most);
+        // SAFETY: the object has room for `offered` more bytes, typed as possibly uninitialized. This holds the only
+        // reference to the object, and borrows it as long as the room.
+        let room =
+            unsafe { slice::from_raw_parts_mut(self.start().add(self.filled).cast::<MaybeUninit<u8>>(), offered) };
         let begin = room.as_ptr().cast::<u8>();
         let written = receive(room)?;
         // A slice that is elsewhere was not written here.
         let length = if ptr::eq(written.as_ptr(), begin) { written.len() } else { 0 };
         self.filled += length;
-        Ok((shown, length))
+        Ok((offered, length))
     }
 
     /// The last bytes that were put into it.

@@ -19,7 +19,7 @@ const MESSAGE: &[u8] = b"ERROR:    The interpreter is locked and timeout_gracefu
 
 /// Python's handler of each signal.
 static NEXT: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
-static GRACE: AtomicU64 = AtomicU64::new(0);
+static DELAY: AtomicU64 = AtomicU64::new(0);
 static IS_SET: AtomicBool = AtomicBool::new(false);
 static END: AtomicUsize = AtomicUsize::new(0);
 static INTERRUPTION: AtomicUsize = AtomicUsize::new(0);
@@ -49,8 +49,8 @@ impl Timer {
 type Handler = unsafe extern "C" fn(libc::c_int);
 
 /// Milliseconds from the first signal to the end, unless `set` changes that.
-pub(crate) fn set_grace(milliseconds: u64) {
-    GRACE.store(milliseconds, SeqCst);
+pub(crate) fn set_delay(milliseconds: u64) {
+    DELAY.store(milliseconds, SeqCst);
 }
 
 /// Take `signal` in front of the handler that there is; false, and nothing, if there is none, or it wants to know the origin.
@@ -154,7 +154,7 @@ unsafe extern "C" fn on_signal(signal: libc::c_int, origin: *mut libc::siginfo_t
     // SAFETY: as above.
     let before = unsafe { *error };
     if !IS_SET.swap(true, SeqCst) {
-        start(Timer::End, GRACE.load(SeqCst));
+        start(Timer::End, DELAY.load(SeqCst));
         start(Timer::Interruption, UNTIL_INTERRUPTION);
     }
     // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! Slots of classes of ours that every request goes through: functions that do without the argument handling of PyO3's,
-//! which stay behind the methods of the same names: the shortcut `slots`.
+//! Type slots for the classes on the path of every request. They bypass PyO3's argument handling; PyO3's methods of the
+//! same names stay as the fallback (shortcut `slots`).
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
