@@ -43,13 +43,21 @@ VARIABLES = {"UVICORN_APP_DIR", "UVICORN_CONFIG", "UVICORN_SHORTCUTS", "UVICORN_
 """Read by the server, without being settings; others only where a script or a test does."""
 
 LOGGERS = {"uvicorn.error", "uvicorn.access", "uvicorn.asgi"}
-CLASSES_OF_OTHERS = {"ConfigMap", "CreateContainerConfigError", "ExecStartPre", "RuntimeDirectory"}
-"""Of Kubernetes and systemd."""
+CLASSES_OF_OTHERS = {"ConfigMap", "CreateContainerConfigError", "ExecStartPre", "ProxyTimeout", "RuntimeDirectory"}
+"""Of Kubernetes, systemd and Apache."""
 MEANT_BY_NONE = {"timeout-graceful-shutdown", "limit-queue"}
 """Their default None stands for a number, or they share a row with the setting that matters."""
 
 NAMES_OF_OTHERS = {
-    *("TCP_QUICKACK", "CONFIG_TLS", "OPENBLAS_NUM_THREADS", "proxy_request_buffering", "STATIC_ROOT", "__step"),
+    *(
+        "TCP_QUICKACK",
+        "CONFIG_TLS",
+        "OPENBLAS_NUM_THREADS",
+        "proxy_read_timeout",
+        "proxy_request_buffering",
+        "STATIC_ROOT",
+        "__step",
+    ),
 }
 """Of kernels, libraries, frameworks and other servers."""
 

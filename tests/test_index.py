@@ -35,10 +35,12 @@ def wheel(
     path = directory / f"{name}-{version}-{tag}.whl"
     info = f"{name}-{version}.dist-info"
     requirements = "".join(f"Requires-Dist: {one}\n" for one in requires)
+    extras = "".join(f"Provides-Extra: {extra}\n" for one in requires for extra in re.findall(r"extra == '(\w+)'", one))
     files = {
         f"{name}.py": f"__version__ = {version!r}\n",
         f"{info}/METADATA": (
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: {python}\n{requirements}\n"
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: {python}\n"
+            f"{extras}{requirements}\n"
         ),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
@@ -66,10 +68,12 @@ class Indexes:
 def indexes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Indexes]:
     directory = tmp_path_factory.mktemp("indexes")
     wheels = directory / "wheels"
-    assert make(directory / "ours", wheel(wheels, "uvicorn", "0.54.100")).returncode == 0
+    ours = wheel(wheels, "uvicorn", "0.54.100", "parser; extra == 'standard'")
+    assert make(directory / "ours", ours).returncode == 0
     of_others = [
         wheel(wheels, "uvicorn", "0.54.0"),
-        wheel(wheels, "framework", "1.0", "uvicorn>=0.12"),
+        wheel(wheels, "parser", "1.0"),
+        wheel(wheels, "framework", "1.0", "uvicorn[standard]>=0.12"),
         wheel(wheels, "pinning", "1.0", "uvicorn==0.54.0"),
     ]
     assert make(directory / "public", *of_others).returncode == 0
@@ -132,6 +136,9 @@ def test_pip_takes_upstream_where_it_is_pinned_unless_constrained(indexes: Index
     assert "uvicorn==0.54.0" in refused.stderr + refused.stdout
 
 
+OVERRIDE = 'override-dependencies = ["uvicorn[standard]==0.54.100"]'
+"""As documented: it replaces requirements together with their extras."""
+
 PROJECT = """\
 [project]
 name = "project"
@@ -140,7 +147,7 @@ requires-python = ">=3.10"
 dependencies = ["{dependency}"]
 
 [tool.uv]
-override-dependencies = [{override}]
+{override}
 
 [[tool.uv.index]]
 url = "{ours}"
@@ -154,8 +161,8 @@ default = true
 @pytest.mark.parametrize(
     ("dependency", "override", "version"),
     [
-        ("framework", '"uvicorn==0.54.100"', "0.54.100"),
-        ("pinning", '"uvicorn==0.54.100"', "0.54.100"),
+        ("framework", OVERRIDE, "0.54.100"),
+        ("pinning", OVERRIDE, "0.54.100"),
         ("framework", "", "0.54.100"),
     ],
 )
@@ -168,6 +175,11 @@ def test_uv_takes_the_fork(indexes: Indexes, tmp_path: Path, dependency: str, ov
     assert found.returncode == 0, found.stderr
     locked = (tmp_path / "uv.lock").read_text()
     assert re.search(rf'name = "uvicorn"\nversion = "{re.escape(version)}"', locked)
+    assert 'name = "parser"' in locked  # of the extra
+
+
+def test_the_override_is_documented() -> None:
+    assert OVERRIDE in (ROOT / "docs" / "installation.md").read_text(encoding="utf-8")
 
 
 PLATFORMS = {

@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"Python {platform.python_version()} and Linux {platform.release().partition('-')[0]}"
         when = datetime.datetime.now(datetime.timezone.utc).date()
         columns = {server: column(server) for server in SERVERS}
-        write(markdown([feature.row for feature in FEATURES], columns, cells, [f"Tried last on {when}, with {where}."]))
+        write(markdown([feature.row for feature in FEATURES], columns, cells, [f"Last run on {when}, with {where}."]))
     return int(failed)
 
 

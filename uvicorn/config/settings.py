@@ -106,8 +106,8 @@ class Settings:
         section="Implementations",
         none_is_default=True,
         help="HTTP implementation: a name, or the import string of an asyncio protocol class. `auto` is the native "
-        "core or, where that was not built, `httptools`, else `h11`: Python, which reads requests with that "
-        "library. `zttp` is another name for `native`.",
+        "core or, where that was not built, `httptools`, else `h11` (both are Python implementations). `zttp` is "
+        "another name for `native`.",
     )
     http2: bool = setting(
         default=False,
@@ -654,7 +654,7 @@ class Settings:
         kw_only=True,
         minimum=0,
         help="Stop the parent after N workers in a row died before they had served for 10 seconds. It exits with "
-        "status 3, unless another worker serves. 0 keeps trying, in the end every 8 seconds.",
+        "status 3, unless another worker serves. 0 keeps trying, at most 8 seconds apart.",
     )
     on_worker_event: Callable[[WorkerEvent], object] | None = setting(
         default=None,
@@ -804,8 +804,8 @@ class Settings:
         minimum=1,
         maximum=2**31 - 1,
         protocols=True,
-        help="Requests of one connection that may be in progress at a time. One that its client has reset counts until "
-        "its application has ended; further ones are refused and can be retried.",
+        help="Requests of one connection that may be in progress at a time. A request that its client has reset counts "
+        "until the application returns. Requests beyond the limit are refused and can be retried.",
     )
     http2_initial_window_size: int = setting(
         default=65536,
@@ -890,8 +890,8 @@ class Settings:
         kw_only=True,
         above=0,
         protocols=True,
-        help="Answer 503 after N seconds in the queue of limit_active_requests. Once it was not empty for that long, "
-        "the time is a twentieth, except for clients below their share, and the newest go first.",
+        help="Answer 503 after N seconds in the queue of limit_active_requests. After a rejection the wait drops to "
+        "N/20 and the newest request goes first, until N seconds pass without one; clients below their share keep N.",
     )
     limit_exempt: Sequence[str] | str | None = setting(
         default=None,
