@@ -474,6 +474,9 @@ class Stream(Protocol):
     def logger(self) -> logging.Logger:
         """The logger for errors of the application."""
 
+    def dropped(self, scope: HTTPScope, message: ASGISendEvent) -> None:
+        """A message of the response was dropped, because the client cannot be reached."""
+
     @property
     def own_connection(self) -> Any:
         """The connection as programs know it; ``None`` if it has other streams as well."""

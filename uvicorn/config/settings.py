@@ -1022,6 +1022,7 @@ class Settings:
     on_disconnect_grace: float = setting(
         default=0.5,
         section="Application",
+        needs=("on_disconnect=cancel", "asgi_extensions"),
         unit="seconds",
         kw_only=True,
         minimum=0,
@@ -1031,7 +1032,7 @@ class Settings:
     on_disconnect_exempt: Sequence[str] | str | None = setting(
         default=None,
         section="Application",
-        needs=("on_disconnect",),
+        needs=("on_disconnect=cancel", "asgi_extensions"),
         pattern="/[^?#*]*\\*?",
         form="a path that begins with a slash, with a `*` at most at its end",
         kw_only=True,

@@ -9,7 +9,7 @@ A client has left when its connection is closed or reset, when it has closed its
 stream. The protocols call `client_left` then. They do not when the server itself stops.
 
 The task is cancelled as `asyncio.Task.cancel` does it: `finally` blocks run, shielded parts go on, and a call that
-catches `CancelledError` returns as it likes. What runs behind a complete response, such as a background task, goes on.
+catches `CancelledError` returns as it likes. A background task, which runs behind a complete response, goes on.
 A WebSocket's application is left alone once it has received `websocket.disconnect` or closed the connection itself: it
 knows, and ends its session.
 
@@ -61,19 +61,19 @@ class _Call:
         task: in which it runs.
         since: by the clock of the event loop.
         request: the protocol's object, which knows whether the response is complete.
-        knows: the application of a WebSocket knows that the connection has ended.
+        is_complete: the application has sent its last message, perhaps in vain, or knows of a WebSocket's end.
         timer: until the grace has passed.
         is_cancelled: by this module.
     """
 
-    __slots__ = ("scope", "task", "since", "request", "knows", "timer", "is_cancelled")
+    __slots__ = ("scope", "task", "since", "request", "is_complete", "timer", "is_cancelled")
 
     def __init__(self, scope: Any, task: asyncio.Task[Any] | None, since: float, request: Any) -> None:
         self.scope = scope
         self.task = task
         self.since = since
         self.request = request
-        self.knows = False
+        self.is_complete = False
         self.timer: asyncio.TimerHandle | None = None
         self.is_cancelled = False
 
@@ -85,9 +85,7 @@ class _Call:
     @property
     def is_settled(self) -> bool:
         """Whether the client can get nothing more from it."""
-        if self.scope["type"] != "http":
-            return self.knows
-        return getattr(self.request, "response_complete", False)
+        return self.is_complete or (self.scope["type"] == "http" and getattr(self.request, "response_complete", False))
 
     def watch(
         self, receive: ASGIReceiveCallable, send: ASGISendCallable
@@ -97,22 +95,19 @@ class _Call:
         async def watched_receive() -> ASGIReceiveEvent:
             message = await receive()
             if message["type"] == "websocket.disconnect":
-                self.knows = True
+                self.is_complete = True
             return message
 
         async def watched_send(message: ASGISendEvent) -> None:
             await send(message)
-            kind = message["type"]
-            if kind == "websocket.close" or (
-                kind == "websocket.http.response.body" and not message.get("more_body", False)
-            ):
-                self.knows = True
+            if _is_last(message):
+                self.is_complete = True
 
         return watched_receive, watched_send
 
 
 class CancelOnDisconnect:
-    """The calls of one event loop, and what becomes of them when their clients leave.
+    """Cancels the calls of one event loop whose clients leave.
 
     Args:
         config: its `on_disconnect` settings.
@@ -165,6 +160,12 @@ class CancelOnDisconnect:
             return
         call.timer = self._loop.call_later(self._grace, self._cancel, call)
 
+    def dropped(self, scope: Any, message: Any) -> None:
+        """The application has sent this to a client that cannot be reached: behind its last message it goes on."""
+        call = self._calls.get(id(scope))
+        if call is not None and _is_last(message):
+            call.is_complete = True
+
     def close(self) -> None:
         """The server has ended: write the last report."""
         if self._report is not None:
@@ -188,7 +189,7 @@ class CancelOnDisconnect:
         self._note(call)
         task.cancel()
 
-    # What is logged and counted.
+    # The log and the metrics.
 
     def _note(self, call: _Call) -> None:
         if self._metrics is not None:
@@ -223,6 +224,16 @@ class CancelOnDisconnect:
             spared,
             named,
         )
+
+
+def _is_last(message: Any) -> bool:
+    """Whether no message of the application follows, as far as it knows."""
+    kind = message["type"]
+    if kind == "http.response.trailers":
+        return not message.get("more_trailers", False)
+    if kind in ("http.response.start", "http.response.early_hint", "websocket.accept", "websocket.send"):
+        return False
+    return kind == "websocket.close" or not message.get("more_body", False)
 
 
 def _uncancel(task: asyncio.Task[Any] | None) -> bool:

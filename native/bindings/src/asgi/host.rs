@@ -98,6 +98,15 @@ impl Host {
         }
     }
 
+    /// A message of a response was dropped, because the client cannot be reached.
+    #[cold]
+    pub(super) fn dropped(&self, scope: &Py<PyDict>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        match &self.cancellation {
+            Some(cancellation) => cancellation.call_method1(message.py(), "dropped", (scope, message)).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Completed responses.
     pub(crate) fn total_requests(&self) -> Arc<AtomicU64> {
         self.total_requests.clone()
