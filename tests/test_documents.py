@@ -50,7 +50,15 @@ MEANT_BY_NONE = {"timeout-graceful-shutdown", "limit-queue"}
 """Their default None stands for a number, or they share a row with the setting that matters."""
 
 NAMES_OF_OTHERS = {
-    *("TCP_QUICKACK", "CONFIG_TLS", "OPENBLAS_NUM_THREADS", "proxy_request_buffering", "STATIC_ROOT", "__step"),
+    *(
+        "TCP_QUICKACK",
+        "CONFIG_TLS",
+        "OPENBLAS_NUM_THREADS",
+        "proxy_request_buffering",
+        "proxy_ignore_client_abort",
+        "STATIC_ROOT",
+        "__step",
+    ),
 }
 """Of kernels, libraries, frameworks and other servers."""
 
