@@ -11,7 +11,7 @@ from bench.errors import BenchError
 from bench.model import Result, Sample
 from bench.views import HEADLINES
 
-# The servers in the chart, in the order of its bars; ours comes first.
+# The servers in the chart beside ours, which comes first; the others follow by their figures.
 RIVALS = {
     "fastpysgi": "fastpysgi",
     "granian": "granian",
@@ -61,8 +61,9 @@ def groups(results: Sequence[Result]) -> dict[str, dict[str, float]]:
         times_ours = against.get(workload, {})
         if "upstream" in times_ours:
             ours = times_ours["upstream"]
-            others = {RIVALS[name]: ours / times_ours[name] for name in RIVALS if name in times_ours}
-            found[HEADLINES[workload]] = {OURS: ours, **others}
+            others = {name: ours / times for name, times in times_ours.items()}
+            ranked = sorted(others, key=lambda name: others[name], reverse=True)
+            found[HEADLINES[workload]] = {OURS: ours, **{RIVALS[name]: others[name] for name in ranked}}
     return found
 
 

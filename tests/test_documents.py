@@ -12,6 +12,7 @@ import pytest
 
 import uvicorn
 from tests.process import ROOT
+from uvicorn._types import ON_DISCONNECT
 from uvicorn.config import HTTP_PROTOCOLS, LIFESPAN, LOOP_FACTORIES, WS_PROTOCOLS
 from uvicorn.config.settings import ROWS
 
@@ -53,6 +54,7 @@ NAMES_OF_OTHERS = {
         "TCP_QUICKACK",
         "CONFIG_TLS",
         "OPENBLAS_NUM_THREADS",
+        "proxy_ignore_client_abort",
         "proxy_read_timeout",
         "proxy_request_buffering",
         "STATIC_ROOT",
@@ -250,7 +252,7 @@ def test_python_names_that_are_given_in_full_exist() -> None:
         found[document] = set()
         for words in code(document):
             for name in re.findall(r"^uvicorn(?:\.\w+)+(?=$|\()", words):
-                if not resolves(name) and name not in LOGGERS | FILES_OF_USERS:
+                if not resolves(name) and name not in LOGGERS | FILES_OF_USERS | {ON_DISCONNECT}:
                     found[document].add(name)
     assert not missing(found), missing(found)
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 if sys.version_info >= (3, 11):
     from typing import NotRequired, TypedDict
@@ -156,11 +156,20 @@ ExtensionType = Literal[
     "http.response.pathsend",
     "http.response.zerocopysend",
     "tls",
+    "uvicorn.on_disconnect",
     "all",
 ]
 """Extensions that scopes can offer: values of the setting ``asgi_extensions``."""
 
-EXTENSIONS_10: tuple[ExtensionType, ...] = ("http.response.pathsend", "http.response.zerocopysend", "tls")
+ON_DISCONNECT: Final = "uvicorn.on_disconnect"
+"""The extension, and the key of a scope, by which an application decides for one request: `"cancel"`, `"ignore"`."""
+
+EXTENSIONS_10: tuple[ExtensionType, ...] = (
+    "http.response.pathsend",
+    "http.response.zerocopysend",
+    "tls",
+    "uvicorn.on_disconnect",
+)
 """Those that clients of HTTP/1.0 have: they know neither chunks, where trailers go, nor interim responses."""
 
 
@@ -465,6 +474,9 @@ class Stream(Protocol):
     def logger(self) -> logging.Logger:
         """The logger for errors of the application."""
 
+    def dropped(self, scope: HTTPScope, message: ASGISendEvent) -> None:
+        """A message of the response was dropped, because the client cannot be reached."""
+
     @property
     def own_connection(self) -> Any:
         """The connection as programs know it; ``None`` if it has other streams as well."""
@@ -594,12 +606,17 @@ class ProtocolConfig(Protocol):
     limit_queue: int
     timeout_queue: float
     retry_after: int
+    on_disconnect: Literal["ignore", "cancel"]
+    on_disconnect_grace: float
 
     @property
     def asgi_extensions(self) -> Sequence[str]: ...
 
     @property
     def limit_exempt(self) -> Sequence[str]: ...
+
+    @property
+    def on_disconnect_exempt(self) -> Sequence[str]: ...
 
     # The settings are written by scripts/sync-settings: end.
 

@@ -44,6 +44,7 @@ from uvicorn.config.settings import (
     ROWS,
     CountType,
     MinVersionType,
+    OnDisconnectType,
     ProfileType,
     StartType,
     TicketsType,
@@ -389,6 +390,9 @@ def run(
     ssl_client_errors: bool = False,
     worker_start: StartType = "auto",
     allow_skipped_overrides: bool = False,
+    on_disconnect: OnDisconnectType = "ignore",
+    on_disconnect_grace: float = 0.5,
+    on_disconnect_exempt: Sequence[str] | str | None = None,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

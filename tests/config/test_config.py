@@ -231,7 +231,10 @@ def test_a_coroutine_function_is_no_factory(factory: bool, log: Log) -> None:
     with pytest.raises(SystemExit) as caught:
         loaded(async_factory, factory=factory)
     assert caught.value.code == 3
-    assert log() == [("ERROR", "Error loading ASGI app factory: a factory must not be a coroutine function")]
+    assert log() == [
+        ("ERROR", "Error loading ASGI app factory: a factory must not be a coroutine function"),
+        ("INFO", "Name the application itself, such as main:app."),
+    ]
 
 
 @pytest.mark.parametrize("factory", [True, False])

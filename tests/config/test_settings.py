@@ -72,6 +72,7 @@ SPECIAL: dict[str, Sample] = {
     "forwarded_headers": Sample(["--forwarded-headers", "forwarded"], "forwarded"),
     "proxy_protocol_trusted_clients": Sample(["--proxy-protocol-trusted-clients", "10.0.0.7"], "10.0.0.7"),
     "limit_active_requests": Sample(["--limit-active-requests", "auto"], "auto"),
+    "on_disconnect_exempt": Sample(["--on-disconnect-exempt", "/a"], ("/a",), "/a"),
     "limit_exempt": Sample(["--limit-exempt", "/a", "--limit-exempt", "/b/*"], ("/a", "/b/*"), "/a /b/*"),
     "ssl_cert": Sample(
         ["--ssl-certfile", "c", "--ssl-cert", "a.test=a.pem,a.key", "--ssl-cert", "*.b.test=b.pem"],

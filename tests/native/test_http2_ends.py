@@ -163,3 +163,62 @@ async def test_a_log_handler_cuts_the_connection_off(native: Any, occasion: str)
         await wait_until(lambda: not service.state.tasks)
         client.client.close()
         await service.idle()
+
+
+@pytest.mark.parametrize("how", ["reset", "close", "half-close"])
+async def test_stream_that_its_client_has_left_is_cancelled(native: Any, how: str) -> None:
+    """With `on_disconnect="cancel"`. A reset is of one stream: the others go on."""
+    let = asyncio.Event()
+    ends: dict[str, str] = {}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        ends[scope["path"]] = "runs"
+        try:
+            await let.wait()
+            ends[scope["path"]] = "returned"
+        except asyncio.CancelledError:
+            ends[scope["path"]] = "cancelled"
+            raise
+        await respond()(scope, receive, send)
+
+    settings: Any = {"http2": True, "on_disconnect": "cancel", "on_disconnect_grace": 0}
+    async with serve(native, app, **settings) as service:
+        client = await connect(service)
+        await client.send(client.head("/1"), client.head("/2"))
+        await wait_until(lambda: len(ends) == 2)
+        if how == "reset":
+            await client.send(reset(1))
+            await wait_until(lambda: ends["/1"] == "cancelled")
+            let.set()
+            assert (await client.answer(3)).status == 200
+            assert ends == {"/1": "cancelled", "/2": "returned"}
+        else:
+            if how == "close":
+                client.client.close()
+            else:
+                client.client.half_close()
+            await wait_until(lambda: set(ends.values()) == {"cancelled"})
+
+
+async def test_websocket_over_http2_is_cancelled_when_its_client_leaves(native: Any) -> None:
+    begun, ends = list[str](), list[str]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        begun.append("accepted")
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    settings: Any = {"http2": True, "ws": "native", "on_disconnect": "cancel", "on_disconnect_grace": 0}
+    async with serve(native, app, **settings) as service:
+        client = await connect(service)
+        websocket = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":path", "/")]
+        fields = [*websocket, (":authority", "test"), ("sec-websocket-version", "13")]
+        await client.send(client.headers(fields, end=False))
+        await wait_until(lambda: len(begun) == 1)
+        await client.send(reset(1))
+        await wait_until(lambda: ends == ["cancelled"])

@@ -51,6 +51,8 @@ class Connection:
 
     def flush_log(self) -> None: ...
 
+    def dropped(self, scope: Any, message: Any) -> None: ...
+
     def offers(self, extension: str) -> bool:
         return False
 

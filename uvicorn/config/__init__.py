@@ -184,6 +184,7 @@ class Config(Settings):
     ssl_cert: list[str]
     mount: list[str]
     limit_exempt: list[str]
+    on_disconnect_exempt: list[str]
 
     reload_dirs_excludes: list[Path]
     """Directories whose changes do not count."""
@@ -228,6 +229,7 @@ class Config(Settings):
         self.mount = _strings(self.mount)
         self.mounts = resolve_mounts(self.mount, self.mount_cache_control, ROWS["mount_cache_control"].default)
         self.limit_exempt = [*_strings(self.limit_exempt)]
+        self.on_disconnect_exempt = [*_strings(self.on_disconnect_exempt)]
         names = _strings(self.asgi_extensions)
         known = get_args(ExtensionType)
         self.asgi_extensions = [name for name in known if name != "all" and (name in names or "all" in names)]

@@ -30,7 +30,10 @@ def build_app(app: Any, factory: bool) -> Any:
         return app
     if inspect.iscoroutine(built):
         built.close()
-        fail("Error loading ASGI app factory: a factory must not be a coroutine function")
+        fail(
+            "Error loading ASGI app factory: a factory must not be a coroutine function",
+            hint="Name the application itself, such as main:app.",
+        )
     if not factory:
         logger.warning(
             "ASGI app factory detected. Using it, but please consider setting the --factory flag explicitly."

@@ -37,6 +37,7 @@ ProfileType = Literal["process", "thread", "hybrid", "auto"]
 CountType = int | Literal["auto"]
 MinVersionType = Literal["1.0", "1.1", "1.2", "1.3"]
 TicketsType = Literal["own", "shared", "none"]
+OnDisconnectType = Literal["ignore", "cancel"]
 StartType = Literal["auto", "spawn", "fork"]
 
 MOST_PROCESSES = 1024
@@ -1008,6 +1009,36 @@ class Settings:
         kw_only=True,
         help="Serve although a program overrides methods of a protocol class that this implementation never calls. "
         "Otherwise such a class is an error at start.",
+    )
+
+    on_disconnect: OnDisconnectType = setting(
+        default="ignore",
+        section="Application",
+        kw_only=True,
+        protocols=True,
+        help="When a client disconnects before its response is complete, `cancel` the application's call, or `ignore` "
+        "it: then only `receive()` reports the disconnect.",
+    )
+    on_disconnect_grace: float = setting(
+        default=0.5,
+        section="Application",
+        needs=("on_disconnect=cancel", "asgi_extensions"),
+        unit="seconds",
+        kw_only=True,
+        minimum=0,
+        protocols=True,
+        help="Seconds that a call has to end by itself before on_disconnect cancels it.",
+    )
+    on_disconnect_exempt: Sequence[str] | str | None = setting(
+        default=None,
+        section="Application",
+        needs=("on_disconnect=cancel", "asgi_extensions"),
+        pattern="/[^?#*]*\\*?",
+        form="a path that begins with a slash, with a `*` at most at its end",
+        kw_only=True,
+        multiple=True,
+        protocols=True,
+        help="Never cancel requests of this path; with `*` at its end of all paths with this prefix. May be repeated.",
     )
 
     def __post_init__(self) -> None:

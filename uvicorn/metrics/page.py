@@ -142,6 +142,8 @@ QUEUED_BYTES = _places.take()
 """Bytes by which the data held for clients has grown between samples."""
 TAKEN_BYTES = _places.take(ends=QUEUED_BYTES)
 """Bytes by which the data held for clients has shrunk between samples."""
+CANCELLED = _places.take()
+"""Calls of the application that were cancelled because their clients had disconnected."""
 
 PLACES = _places.taken
 """The number of places."""
@@ -223,6 +225,13 @@ FAMILIES = (
         needs=LIMIT_RAISED,
     ),
     Family("waited_requests_total", "counter", "Requests that were queued.", (("", QUEUED, None),), needs=LIMIT_RAISED),
+    Family(
+        "cancelled_requests_total",
+        "counter",
+        "Requests and WebSockets that `on_disconnect` has cancelled.",
+        (("", CANCELLED, None),),
+        needs=CANCELLED,
+    ),
 )
 """Numbers that are exposed as they are counted; `exposition` computes the others."""
 

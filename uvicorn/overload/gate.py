@@ -66,6 +66,7 @@ from uvicorn.overload.admission import (
 )
 from uvicorn.rules.grace import GRANULARITY
 from uvicorn.rules.network import network_of
+from uvicorn.rules.paths import PathPatterns
 
 QUIET = 5.0
 """Seconds without a refusal after which an overload counts as ended, for the log."""
@@ -148,7 +149,7 @@ class Gate:
         self._context = context
         self._metrics = metrics
         self._clock = clock
-        self._exempt, self._exempt_prefixes = _exempt(config)
+        self._exempt = _exempt(config)
         app = config.loaded_app
         self._proxies = app if isinstance(app, ProxyHeadersMiddleware) else None
         self._ending: list[RequestTicket] = []  # refused, but not answered yet
@@ -166,7 +167,7 @@ class Gate:
     def enter(self, scope: HTTPScope | WebSocketScope, may_wait: bool = True) -> RequestTicket | None:
         """Decide about a request, as the `state` of its ticket shows; None for a request that is not counted."""
         path = scope["path"]
-        if path in self._exempt or path.startswith(self._exempt_prefixes):
+        if path in self._exempt:
             return None
         admission, now = self.admission, self._clock()
         ticket = RequestTicket(self._client(scope), now)
@@ -475,10 +476,7 @@ def client_of(host: str) -> str:
     return _network_of(host) if ":" in host and len(host) <= LONGEST_ADDRESS else host
 
 
-def _exempt(config: ProtocolConfig) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Paths that are not counted, and the beginnings of others."""
-    paths = {f"{config.root_path}{path}" for path in config.limit_exempt}
-    if config.lifecycle_path is not None:
-        paths |= set(questions(config.root_path + config.lifecycle_path))
-    prefixes = tuple(sorted(path[:-1] for path in paths if path.endswith("*")))
-    return frozenset(path for path in paths if not path.endswith("*")), prefixes
+def _exempt(config: ProtocolConfig) -> PathPatterns:
+    """Paths that are not counted."""
+    own = [] if config.lifecycle_path is None else questions(config.lifecycle_path)
+    return PathPatterns([*config.limit_exempt, *own], config.root_path)

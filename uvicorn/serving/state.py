@@ -13,7 +13,7 @@ from email.utils import formatdate
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from uvicorn._types import Connection, ProtocolConfig
+from uvicorn._types import ON_DISCONNECT, Connection, ProtocolConfig
 from uvicorn.access.request_id import RequestIds
 from uvicorn.metrics.page import Page
 from uvicorn.rules.grace import clock_of
@@ -23,6 +23,7 @@ from uvicorn.serving.write_deadlines import WriteDeadlines
 
 if TYPE_CHECKING:
     from uvicorn.overload.gate import Gate
+    from uvicorn.serving.cancellation import CancelOnDisconnect
 
 Header = tuple[bytes, bytes]
 
@@ -101,6 +102,7 @@ class ServerState:
         "gate",
         "_write_deadlines",
         "_request_ids",
+        "_cancellation",
         "websocket_settings",
         "overridden",
         "_configured",
@@ -124,6 +126,7 @@ class ServerState:
         self.gate: Gate | None = None  # admits requests, if they are limited; see `gate_for`
         self._write_deadlines: WriteDeadlines | None = None
         self._request_ids: RequestIds | None = None
+        self._cancellation: CancelOnDisconnect | None = None
         self.websocket_settings: Any = None  # the same of native WebSockets, if the HTTP protocols are others
         self.overridden: dict[type, bool] = {}  # WebSocket classes, and whether programs override what takes frames
         self._configured: list[Header] = []
@@ -219,6 +222,15 @@ class ServerState:
             self._request_ids = RequestIds.from_config(config)
         return self._request_ids
 
+    def cancellation(self, config: ProtocolConfig, loop: asyncio.AbstractEventLoop) -> CancelOnDisconnect | None:
+        """Return what cancels calls whose clients leave, `None` if `config` never wants that; made on demand."""
+        if self._cancellation is None and (config.on_disconnect == "cancel" or ON_DISCONNECT in config.asgi_extensions):
+            # Imported by those that want it.
+            from uvicorn.serving.cancellation import CancelOnDisconnect
+
+            self._cancellation = CancelOnDisconnect(config, loop, self.metrics)
+        return self._cancellation
+
     def request_complete(self) -> None:
         """Count one completed response."""
         self._total_requests += 1
@@ -246,6 +258,9 @@ class ServerState:
         if self.gate is not None:
             self.gate.close()
             self.gate = None
+        if self._cancellation is not None:
+            self._cancellation.close()
+            self._cancellation = None
         self._total_requests = self.total_requests
         settings, self.protocol_settings = (self.protocol_settings, self.websocket_settings), None
         self.websocket_settings = None

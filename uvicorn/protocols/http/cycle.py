@@ -347,6 +347,7 @@ class RequestResponseCycle:
                 await self._writable(self.gated)  # behind those that wait for a place
             self.gated.force(is_seen=True)
         if self.peer is UNREACHABLE and self.state is not COMPLETE:
+            stream.dropped(self.scope, message)
             return
         message_type = message["type"]
         if self.state is IDLE and message_type == "http.response.start":

@@ -116,8 +116,10 @@ class HTTPProtocol(Attributes):
             if not config.loaded:
                 config.load()
             gate, ids = server_state.gate_for(config, self.loop), server_state.request_ids(config)
-            metrics = server_state.metrics
-            settings = ProtocolSettings(config, self.loop, server_state.context, type(self), metrics, gate, ids)
+            metrics, cancellation = server_state.metrics, server_state.cancellation(config, self.loop)
+            settings = ProtocolSettings(
+                config, self.loop, server_state.context, type(self), metrics, gate, ids, cancellation
+            )
             server_state.protocol_settings = settings
         self.settings: ProtocolSettings = settings
         self.server_state = server_state
@@ -254,7 +256,7 @@ class HTTPProtocol(Attributes):
         if cycle.state is COMPLETE:
             return False
         self._deadline.waits = NOTHING  # the rest of the body will not come
-        cycle.disconnect(reachable=True)
+        self._input.leave(cycle, reachable=True)
         return True
 
     def pause_writing(self) -> None:

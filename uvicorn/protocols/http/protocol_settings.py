@@ -31,6 +31,7 @@ from uvicorn.serving.write_deadlines import WriteDeadlines
 
 if TYPE_CHECKING:
     from uvicorn.files.mounted import Mounts
+    from uvicorn.serving.cancellation import CancelOnDisconnect
 
 
 class ProtocolClass(Protocol):
@@ -92,6 +93,7 @@ class ProtocolSettings:
         "gate",
         "request_ids",
         "has_rules",
+        "cancellation",
     )
 
     def __init__(
@@ -103,8 +105,10 @@ class ProtocolSettings:
         metrics: Page | None = None,
         gate: Gate | None = None,
         request_ids: RequestIds | None = None,
+        cancellation: CancelOnDisconnect | None = None,
     ) -> None:
         self.config = config
+        self.cancellation = cancellation
         self.set_app(config.loaded_app)
         unavailable: ASGI3Application = value_beside(protocol_class, "service_unavailable", service_unavailable)
         self.unavailable_app = config.unavailable_app or unavailable
@@ -167,6 +171,8 @@ class ProtocolSettings:
         self.app = app
         # The middleware does nothing for a request without forwarded fields, so such a request need not pass it.
         self.direct_app = app_without_fields(app) or app
+        if self.cancellation is not None:
+            self.app, self.direct_app = self.cancellation.wrap(app), self.cancellation.wrap(self.direct_app)
 
     def set_log(self, access: AccessLog | LoggerLog | None, formatted: FormattedLog | None) -> None:
         """Log requests in one of these ways; by the logger if a program has replaced functions that make the line."""

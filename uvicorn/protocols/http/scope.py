@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, cast
 from urllib.parse import quote, unquote
 
-from uvicorn._types import EXTENSIONS_10, HTTPScope, WebSocketScope
+from uvicorn._types import EXTENSIONS_10, ON_DISCONNECT, HTTPScope, WebSocketScope
 from uvicorn.protocols.http.wire.head import RequestLine
 from uvicorn.tls.extension import EXTENSION as TLS
 from uvicorn.tls.extension import describe
@@ -155,5 +155,8 @@ class ScopeBase:
             "headers": headers,
             "state": self.state.copy(),
             "subprotocols": subprotocols,
-            "extensions": {"websocket.http.response": {}, **self._offer([e for e in self.extensions if e == TLS])},
+            "extensions": {
+                "websocket.http.response": {},
+                **self._offer([e for e in self.extensions if e in (TLS, ON_DISCONNECT)]),
+            },
         }

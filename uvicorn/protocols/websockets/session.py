@@ -240,6 +240,9 @@ class WebSocketSession(Attributes):
         self._incoming.peer_end.take_effect()
         self._closing.lose()
         self.state = SessionState.CLOSED
+        cancellation = self.server_state.cancellation(self.config, self.loop)
+        if cancellation is not None and self.scope is not None:
+            cancellation.client_left(self.scope)
         self._output.closer.cancel()
         self.keepalive.close()
         self._closing.release()
@@ -438,7 +441,9 @@ class WebSocketSession(Attributes):
         """Call the application and see to it that the connection ends, well or badly."""
         failed = False
         try:
-            result = await cast(Any, self.app)(self.scope, self.receive, self.send)
+            cancellation = self.server_state.cancellation(self.config, self.loop)
+            app = self.app if cancellation is None else cancellation.wrap(self.app)
+            result = await cast(Any, app)(self.scope, self.receive, self.send)
         except ClientDisconnected:
             # The application need not handle that its client has gone.
             pass

@@ -236,6 +236,12 @@ impl Exchange {
         self.wake(py)
     }
 
+    /// The same, because the client has left and not because the server stops.
+    pub(crate) fn leave(&self, py: Python<'_>, reachable: bool) -> PyResult<()> {
+        let told = self.disconnect(py, reachable);
+        if self.state.get() == State::Complete { told } else { told.and(self.host.client_left(py, &self.scope)) }
+    }
+
     /// Wake waiting `receive()` calls.
     #[inline]
     pub(crate) fn wake(&self, py: Python<'_>) -> PyResult<()> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::access::entry::AccessLog;
 use super::identity::Identity;
@@ -33,6 +34,8 @@ pub(crate) struct Host {
     /// A call of `receive` or `send` that is over.
     pub(crate) spare_calls: Rc<SpareObject>,
     pub(crate) access: AccessLog,
+    /// Cancels calls of the application whose clients leave, if that is wanted: a `CancelOnDisconnect`.
+    cancellation: Option<Py<PyAny>>,
     /// Chooses the ids of requests, if they are to have any.
     pub(crate) identity: Option<Identity>,
     /// In which connections are served, if it is not by transports.
@@ -65,6 +68,10 @@ impl Host {
             send_file: py.import("uvicorn.files.sending")?.getattr("send_file")?.unbind(),
             spare_calls: Rc::new(SpareObject::new(home.settings.reuse)),
             access: AccessLog::new(config, home.event_loop.bind(py))?,
+            cancellation: {
+                let found = state.call_method1("cancellation", (config, &home.event_loop))?;
+                (!found.is_none()).then(|| found.unbind())
+            },
             identity: Identity::new(config, state, home.settings.shortcuts.take(Shortcut::Texts))?,
             turns: RefCell::default(),
             flushes_after_turn: Cell::new(false),
@@ -72,6 +79,32 @@ impl Host {
             request_limit: state.getattr("request_limit")?.extract()?,
             home,
         })
+    }
+
+    /// The application as it has to be called.
+    pub(super) fn wrapped(&self, app: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        match &self.cancellation {
+            Some(cancellation) => cancellation.call_method1(app.py(), "wrap", (app.clone(),)),
+            None => Ok(app.unbind()),
+        }
+    }
+
+    /// The client of this request or WebSocket has left.
+    #[inline]
+    pub(crate) fn client_left(&self, py: Python<'_>, scope: &Py<PyDict>) -> PyResult<()> {
+        match &self.cancellation {
+            Some(cancellation) => cancellation.call_method1(py, "client_left", (scope,)).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// A message of a response was dropped, because the client cannot be reached.
+    #[cold]
+    pub(super) fn dropped(&self, scope: &Py<PyDict>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        match &self.cancellation {
+            Some(cancellation) => cancellation.call_method1(message.py(), "dropped", (scope, message)).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Completed responses.

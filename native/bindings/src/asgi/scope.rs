@@ -47,6 +47,8 @@ pub(crate) struct Request<'a, F> {
 
 /// The extension that describes the connection, if it is encrypted.
 const TLS: &str = "tls";
+/// The extension by which an application decides whether its call is cancelled when its client leaves.
+const ON_DISCONNECT: &str = "uvicorn.on_disconnect";
 
 /// As many scopes wait to be used again as requests of one read mostly are.
 const MAX_SPARES: usize = 32;
@@ -234,6 +236,9 @@ impl ScopeTemplate {
             && let Some(tls) = peer.tls(py)?
         {
             extensions.set_item(TLS, tls)?;
+        }
+        if self.extensions.iter().any(|name| name == ON_DISCONNECT) {
+            extensions.set_item(ON_DISCONNECT, PyDict::new(py))?;
         }
         scope.set_item(&names.extensions, extensions)?;
         Ok(scope)

@@ -17,11 +17,12 @@ use crate::base::objects::copy_of;
 /// Take one message of the response from the application.
 #[inline]
 pub(crate) fn send(this: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
-    if this.is_disconnected() && this.state() != State::Complete {
-        return Ok(Sent::Done);
-    }
     let py = message.py();
     let host = &this.host;
+    if this.is_disconnected() && this.state() != State::Complete {
+        host.dropped(&this.scope, message)?;
+        return Ok(Sent::Done);
+    }
     let names = &host.names;
     let parts = Message::read(message, names)?;
     let kind = parts.kind(names)?;

@@ -77,8 +77,10 @@ pub(crate) const UNPARKED: usize = 168;
 pub(crate) const QUEUED_BYTES: usize = 169;
 /// Bytes by which the data held for clients has shrunk between samples.
 pub(crate) const TAKEN_BYTES: usize = 170;
+/// Calls of the application that were cancelled because their clients had disconnected.
+pub(crate) const CANCELLED: usize = 171;
 /// The number of places.
-pub(crate) const PLACES: usize = 171;
+pub(crate) const PLACES: usize = 172;
 /// Nanoseconds up to which each bucket of a histogram counts.
 pub(crate) const BOUNDS: [u64; 14] = [
     500_000,

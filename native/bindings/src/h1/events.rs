@@ -130,7 +130,7 @@ impl Carried for Connection {
         if over {
             return Ok(waiting);
         }
-        exchange.disconnect(py, true)?;
+        exchange.leave(py, true)?;
         Ok(true)
     }
 
@@ -146,7 +146,8 @@ impl Carried for Connection {
             return self.abort(py);
         }
         self.end.set(End::Known);
-        self.tell_disconnect(py)
+        let exchange = self.state.borrow().exchange.clone();
+        exchange.map_or(Ok(()), |exchange| exchange.leave(py, true))
     }
 
     fn pause_writing(&self, py: Python<'_>) -> PyResult<()> {
@@ -177,7 +178,7 @@ impl Carried for Connection {
         };
         self.sides.drop_carrier();
         if let Some(exchange) = exchange {
-            exchange.disconnect(py, false)?;
+            exchange.leave(py, false)?;
         }
         self.relieve(py)
     }
@@ -188,7 +189,7 @@ impl Carried for Connection {
         let aborted = self.abort(py);
         let exchange = self.state.borrow_mut().exchange.take();
         if let Some(exchange) = exchange {
-            exchange.disconnect(py, false)?;
+            exchange.leave(py, false)?;
         }
         self.relieve(py)?;
         self.forget(py).and(aborted)

@@ -101,7 +101,7 @@ impl Connection {
             state.exchange.take()
         };
         if let Some(exchange) = exchange {
-            exchange.disconnect(py, false)?;
+            exchange.leave(py, false)?;
             // Calls that wait to send have nothing to wait for.
             self.relieve(py)?;
         }

@@ -126,6 +126,11 @@ impl Connection {
         self.guard(py, "disconnect", |connection| connection.tell_disconnect(py))
     }
 
+    /// The client has left, and can still read its responses.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        self.exchanges().into_iter().try_for_each(|exchange| exchange.leave(py, true))
+    }
+
     fn tell_disconnect(&self, py: Python<'_>) -> PyResult<()> {
         self.exchanges().into_iter().try_for_each(|exchange| exchange.disconnect(py, true))
     }
@@ -167,7 +172,7 @@ impl Carried for Connection {
                 stream.keep_input(channel, b"", true);
             }
         }
-        self.tell_disconnect(py)?;
+        self.leave(py)?;
         self.serve_tunnels(py)?;
         self.watch_windows(py)?;
         Ok(true)
@@ -179,7 +184,7 @@ impl Carried for Connection {
         } else if reset {
             self.abort(py)
         } else {
-            self.tell_disconnect(py)
+            self.leave(py)
         }
     }
 

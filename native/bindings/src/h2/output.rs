@@ -167,7 +167,7 @@ impl Connection {
 
     /// Tell an exchange that its client is gone, and let go of it.
     pub(super) fn part(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) -> PyResult<()> {
-        let told = exchange.as_ref().map_or(Ok(()), |exchange| exchange.disconnect(py, false));
+        let told = exchange.as_ref().map_or(Ok(()), |exchange| exchange.leave(py, false));
         self.core.runner.retire(py, exchange);
         told
     }

@@ -238,6 +238,9 @@ impl Carried for Session {
         self.trace(py, "WebSocket connection lost")?;
         self.end_for_peer(py)?;
         self.peer_gone(py)?;
+        if let Some(scope) = self.scope.get() {
+            self.core.host.client_left(py, scope)?;
+        }
         self.enter(State::Closed);
         self.leave_deadlines();
         self.drop_output();

@@ -46,7 +46,7 @@ class Closing:
         state = self._reader.state
         self._reader.stop(state)
         if cycle is not None:
-            cycle.disconnect()
+            self._input.leave(cycle)
             self._flow.resume_writing()  # waiting senders have nothing to wait for
         if linger and self._input.end is not HERE and state is not CLOSED and self._carrier.can_linger():
             # Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.

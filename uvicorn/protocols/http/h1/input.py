@@ -110,9 +110,9 @@ class Input:
 
     def close(self) -> None:
         """The connection is gone, and its request in hand with it."""
-        if self.cycle is not None:
-            self.cycle.disconnect()
-            self.cycle = None
+        cycle, self.cycle = self.cycle, None
+        if cycle is not None:
+            self.leave(cycle)
         if self._heeded >= 0:
             self._ignore_end()
 
@@ -147,9 +147,17 @@ class Input:
             self._carrier.abort()
             return
         self.end = max(self.end, KNOWN)
-        self.disconnect()
+        if self.cycle is not None:
+            self.leave(self.cycle, reachable=True)
+
+    def leave(self, cycle: RequestResponseCycle, reachable: bool = False) -> None:
+        """The client of this request has gone; `reachable`: its response can still be sent."""
+        cycle.disconnect(reachable)
+        cancellation = self._carrier.settings.cancellation
+        if cancellation is not None:
+            cancellation.client_left(cycle.scope)
 
     def disconnect(self) -> None:
-        """Tell the application that its client is gone, while its response can still be sent."""
+        """The server stops: tell the application as if its client were gone, while its response can still be sent."""
         if self.cycle is not None:
             self.cycle.disconnect(reachable=True)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from uvicorn._types import ASGISendEvent, HTTPScope
 from uvicorn.access.request_id import with_line
 from uvicorn.files.sending import SocketRoute, route_past
 from uvicorn.metrics.page import BYTES_SENT
@@ -136,6 +137,12 @@ class H1Stream:
         elif cycle.entry is not None:
             cycle.entry.start(status, writer.head)
         return True
+
+    def dropped(self, scope: HTTPScope, message: ASGISendEvent) -> None:
+        """A message was dropped, because the client cannot be reached."""
+        cancellation = self._connection.settings.cancellation
+        if cancellation is not None:
+            cancellation.dropped(scope, message)
 
     def body(self, data: bytes, more: bool, trailers: bool = False) -> int:
         """Write a piece of the body, behind the head if that still waits."""
