@@ -542,7 +542,6 @@ def _supervise(config: Config, server: Server) -> None:
     if config.should_reload and handover.current.is_taking_over:
         fail("--reload cannot take over from a running server; restart it instead.")
     sockets = config.bind_sockets()
-    handover.current.drop_rest()
     with contextlib.ExitStack() as last, contextlib.ExitStack() as stack:
         close_later(stack, config, sockets)
         if not config.use_subprocess:

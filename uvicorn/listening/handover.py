@@ -214,7 +214,7 @@ class Succession:
         description = Description.parse(_line_from(control))
         for name in FOR_PROCESS:
             if os.environ.get(name) == str(predecessor):
-                os.environ[name] = str(os.getpid())
+                os.environ[name] = origin.environment[name] = str(os.getpid())
         for handed in description.sockets:
             self._sockets.append((handed, _inherited(handed)))
         self.predecessor, self.tickets, self._control = predecessor, description.tickets, control

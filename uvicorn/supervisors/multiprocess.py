@@ -201,6 +201,7 @@ class Multiprocess:
         """
         self._start.prepare()
         self._exposition = self._expose()
+        handover.current.drop_rest()  # before workers are forked, which would keep them open
         self._wakeup.open()
         handlers = Handlers(self.signal_queue.append, self._wakeup)
         self._log("Started parent process [%d]")

@@ -77,8 +77,7 @@ class Start:
         elif not sys.executable or len(sys.argv) == 0 or sys.argv[0] in ("", "-"):
             why_not = "the program was read from standard input"
         arguments = sys.argv if getattr(sys, "frozen", False) else sys.orig_argv
-        own = {name: os.environ[name] for name in handover.FOR_PROCESS if name in os.environ}
-        return cls([sys.executable, *arguments[1:]], {**origin.environment, **own}, origin.directory, why_not)
+        return cls([sys.executable, *arguments[1:]], origin.environment, origin.directory, why_not)
 
 
 class State(enum.Enum):
@@ -399,6 +398,7 @@ class ServerUpgrades:
         self._upgrades: Upgrades | None = None
         self._requesting = threading.Lock()
         self._stage = Stage.STARTING
+        self._has_started = threading.Event()
         self._config, self._start, self._notifier = config, start, notifier
         self._report_before = getattr(server, "on_stage", None)
         server.on_stage = self._note
@@ -445,8 +445,9 @@ class ServerUpgrades:
         from multiprocessing.connection import wait  # needed by few
 
         try:
-            is_serving = self._stage in (Stage.SERVING, Stage.RETIRING)
-            if not upgrades.request(name, None if is_serving else "this process does not serve (yet); wait for that"):
+            self._has_started.wait()
+            is_ending = self._stage >= Stage.LEAVING
+            if not upgrades.request(name, "this process is shutting down; start it again" if is_ending else None):
                 return
             while upgrades.is_under_way:
                 deadline = upgrades.next_deadline()
@@ -468,6 +469,8 @@ class ServerUpgrades:
 
     def _note(self, stage: Stage) -> None:
         self._stage = stage
+        if stage >= Stage.SERVING:
+            self._has_started.set()
         if self._report_before is not None:
             self._report_before(stage)
         succession = handover.current
