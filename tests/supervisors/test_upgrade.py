@@ -50,6 +50,8 @@ INTERPRETER = [sys.executable, "-m", "uvicorn"]
 
 PROFILES = {"workers": ("--workers", "2"), "single": (), "threads": ("--threads", "2")}
 
+PRELOADED = ("--workers", "2", "--preload")
+
 COUNTS = ("--workers", "--threads")
 """Options that say how often the application starts."""
 
@@ -106,6 +108,10 @@ def is_gone(pid: int) -> bool:
     return False
 
 
+def wait_until_gone(server: ServerProcess, pid: int) -> None:
+    wait_for(lambda: is_gone(pid) or (pid == server.pid and server.process.poll() is not None))
+
+
 def end(server: ServerProcess, pid: int) -> None:
     """End the last successor gracefully."""
     os.kill(pid, signal.SIGTERM)
@@ -118,9 +124,9 @@ def end(server: ServerProcess, pid: int) -> None:
 
 
 @pytest.mark.measures_children
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", [*PROFILES, "preloaded"])
 def test_successor_serves_the_new_code(profile: str, cwd: Path) -> None:
-    with running(cwd, *PROFILES[profile]) as server:
+    with running(cwd, *PROFILES.get(profile, PRELOADED)) as server:
         assert version_of(server.address) == "one"
         (cwd / "app.py").write_text(APP.replace("one", "two"))
         status, output = command(server.pid)
@@ -157,13 +163,9 @@ def test_upgrades_lose_no_request(profile: str, count: int, tmp_path: Path) -> N
                 stack.enter_context(load)
             sockets = stack.enter_context(EchoingClients(server.address, 2))
             for _ in range(count):
-                wait_for(
-                    lambda answered=[load.answered for load in loads]: all(
-                        load.answered > number for load, number in zip(loads, answered, strict=True)
-                    )
-                )
                 old, pid = pid, upgrade(server, pid)
-                wait_for(lambda old=old: is_gone(old) or (old == server.pid and server.process.poll() is not None))
+                wait_for_answers(loads)
+                wait_until_gone(server, old)
         for load in loads:
             assert not load.lost, load.lost
             assert load.answered > count
@@ -172,6 +174,12 @@ def test_upgrades_lose_no_request(profile: str, count: int, tmp_path: Path) -> N
         wait_for(lambda: descriptors(pid) <= before)
         assert zombies(server.pid) == []
         end(server, pid)
+
+
+def wait_for_answers(loads: Sequence[Load]) -> None:
+    """Wait until each has had one more."""
+    before = [load.answered for load in loads]
+    wait_for(lambda: all(load.answered > number for load, number in zip(loads, before, strict=True)))
 
 
 class EchoingClients:

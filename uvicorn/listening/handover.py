@@ -209,15 +209,20 @@ class Succession:
             control = socket.socket(fileno=descriptor)
         except OSError as exc:
             raise DescriptionError(f"{text!r} names no open socket ({exc.strerror}). Unset it.") from None
-        control.set_inheritable(False)
-        control.settimeout(PATIENCE)
-        description = Description.parse(_line_from(control))
+        self._control = control
+        try:
+            control.set_inheritable(False)
+            control.settimeout(PATIENCE)
+            description = Description.parse(_line_from(control))
+            for handed in description.sockets:
+                self._sockets.append((handed, _inherited(handed)))
+        except BaseException:
+            self.forget()
+            raise
         for name in FOR_PROCESS:
             if os.environ.get(name) == str(predecessor):
                 os.environ[name] = origin.environment[name] = str(os.getpid())
-        for handed in description.sockets:
-            self._sockets.append((handed, _inherited(handed)))
-        self.predecessor, self.tickets, self._control = predecessor, description.tickets, control
+        self.predecessor, self.tickets = predecessor, description.tickets
         self.phase = Phase.TAKING_OVER
 
     @property
@@ -315,7 +320,8 @@ class Succession:
                 self._control.recv(1, socket.MSG_PEEK)
 
     def forget(self) -> None:
-        """Close the parent's own resources in a forked child."""
+        """Close the connection and the sockets that were not taken; in a forked child they are its parent's."""
+        self.drop_rest()
         if self._control is not None:
             self._control.close()
             self._control = None

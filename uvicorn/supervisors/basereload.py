@@ -193,7 +193,9 @@ class BaseReload:
 
 
 def _refuse_upgrade(number: int, frame: FrameType | None) -> None:
-    logger.warning("Ignoring SIGUSR2: with --reload the server cannot be upgraded; change a file or restart it.")
+    # Logging in a handler might wait for a lock that the interrupted code holds.
+    message = "Ignoring SIGUSR2: with --reload the server cannot be upgraded; change a file or restart it."
+    threading.Thread(target=logger.warning, args=(message,), name="uvicorn-upgrade", daemon=True).start()
 
 
 def _display_path(path: Path) -> str:

@@ -118,7 +118,8 @@ class Attempt:
         self._control, theirs = socket.socketpair()
         try:
             with theirs:
-                self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+                with suppress(OSError):  # the buffer stays smaller
+                    self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
                 self._control.settimeout(handover.PATIENCE)
                 self._control.sendall(description.encode())
                 self._control.setblocking(False)
@@ -231,8 +232,8 @@ class Upgrades:
         """Why there can be no upgrade now, and the remedy, as a clause; None if there can be one."""
         if is_init():
             return (
-                "a container ends with its process 1; start an init before the server (docker run --init), or send "
-                "SIGHUP to a parent of workers to replace these"
+                "a container ends with its process 1; start another container, or send SIGHUP to a parent of workers "
+                "to replace these"
             )
         if self._attempt is not None:
             return f"an upgrade is under way (process [{self._attempt.process.pid}]); wait for its end"
