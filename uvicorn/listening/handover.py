@@ -166,7 +166,7 @@ class Phase(enum.Enum):
     TAKING_OVER = 1
     """Its predecessor serves, and goes on if this process fails."""
     REPORTED = 2
-    """The same; this process serves, too, and has reported that."""
+    """The same, but this process serves, too, and has reported that."""
     HANDED_OVER = 3
     """Its successor is in charge."""
 
