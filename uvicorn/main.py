@@ -310,6 +310,12 @@ class Command(TableCommand):
             ctx.exit(status)
         return super().parse_args(ctx, args)
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Name the other form of the command, too."""
+        super().format_epilog(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text("`uvicorn upgrade PID` replaces a running server without closing its port.")
+
 
 main = Command("main", _parameters, callback=_start, context_settings={"auto_envvar_prefix": PREFIX.rstrip("_")})
 

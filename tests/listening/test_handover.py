@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,6 +93,22 @@ def test_variable_of_another_process_is_ignored(
     handover.begin()
     assert handover.current.is_in_charge
     assert "meant for a child of process" in caplog.text
+
+
+def test_variable_of_a_process_that_has_ended_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless that has made the socket."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    ours, theirs = socket.socketpair()
+    with ours, theirs, open(os.devnull) as file:
+        descriptors = [999_999, file.fileno(), *([ours.fileno()] if sys.platform == "linux" else [])]
+        for descriptor in descriptors:
+            monkeypatch.setenv(VARIABLE, f"{ended.pid}:{descriptor}")
+            handover.begin()
+            assert handover.current.is_in_charge
+    assert caplog.text.count("meant for a child of process") == len(descriptors)
 
 
 def test_variable_that_names_no_socket_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,15 @@ def command(pid: int) -> tuple[int, str]:
 
 
 def version_of(address: tuple[str, int] | str) -> str:
-    return request(address).partition(b"\r\n\r\n")[2].split(b"\r\n")[1].split()[0].decode()
+    return answer(address)[0]
+
+
+def pid_of(address: tuple[str, int] | str) -> int:
+    return int(answer(address)[1])
+
+
+def answer(address: tuple[str, int] | str) -> list[str]:
+    return request(address).partition(b"\r\n\r\n")[2].split(b"\r\n")[1].decode().split()
 
 
 def is_gone(pid: int) -> bool:
@@ -248,17 +256,21 @@ def test_old_process_waits_for_its_requests(profile: str, cwd: Path) -> None:
         os.kill(new, signal.SIGKILL)
 
 
-def test_settings_of_the_successor_are_read_afresh(cwd: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"), [("workers = 2", ""), ("", "workers = 2"), ("threads = 2", "workers = 2")]
+)
+def test_settings_of_the_successor_are_read_afresh(before: str, after: str, cwd: Path) -> None:
     """An address that stays is handed over, another one is bound, and a dropped one is closed and its file removed."""
     settings = cwd / "uvicorn.toml"
-    settings.write_text('app = "app:app"\nworkers = 2\nbind = ["127.0.0.1:0", "unix:old.sock"]\n')
-    with running(cwd, "--config", "uvicorn.toml", "--workers", "2", command=INTERPRETER) as server:
+    settings.write_text(f'app = "app:app"\n{before}\nbind = ["127.0.0.1:0", "unix:old.sock"]\n')
+    with running(cwd, "--config", "uvicorn.toml", command=INTERPRETER) as server:
         first = server.address
-        assert version_of(str(cwd / "old.sock")) == "one"
-        settings.write_text('app = "app:app"\nbind = ["127.0.0.1:0", "unix:new.sock"]\n')
+        wait_for(lambda: is_listening(str(cwd / "old.sock")))
+        settings.write_text(f'app = "app:app"\n{after}\nbind = ["127.0.0.1:0", "unix:new.sock"]\n')
         new = upgrade(server, server.pid)
         assert server.process.wait(30) == 0
         assert version_of(first) == version_of(str(cwd / "new.sock")) == "one"
+        assert (pid_of(first) == new) == (after == "")
         assert not (cwd / "old.sock").exists()
         end(server, new)
         assert not (cwd / "new.sock").exists()
@@ -312,8 +324,9 @@ def environment_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes() if sys.platform == "linux" else b""
 
 
-def test_metrics_stay_at_their_address(cwd: Path) -> None:
-    with running(cwd, *PROFILES["workers"], "--metrics", "127.0.0.1:0") as server:
+@pytest.mark.parametrize("profile", PROFILES)
+def test_metrics_stay_at_their_address(profile: str, cwd: Path) -> None:
+    with running(cwd, *PROFILES[profile], "--metrics", "127.0.0.1:0") as server:
         port = int(server.wait_for_pattern(r"Metrics on http://127.0.0.1:(\d+)/")[0][1])
         new = upgrade(server, server.pid)
         assert server.process.wait(30) == 0
@@ -393,6 +406,26 @@ def test_signals_during_an_upgrade(profile: str, cwd: Path) -> None:
         server.send_signal(signal.SIGTERM)
         assert server.wait() == (0 if profile == "workers" else -signal.SIGTERM)
         wait_for(lambda: is_gone(new))
+
+
+@pytest.mark.parametrize("profile", ["workers", "single"])
+def test_death_of_the_old_process_puts_the_successor_in_charge(profile: str, cwd: Path) -> None:
+    """Rather than closing the port."""
+    path = cwd / "app.sock"
+    with running(cwd, *PROFILES[profile], "--uds", str(path)) as server:
+        wait_for(lambda: is_listening(str(path)))
+        (cwd / "app.py").write_text(HANGING.replace("one", "two"))
+        server.send_signal(signal.SIGUSR2)
+        new = successor_of(server)
+        with open_connection(str(path)):
+            server.process.kill()
+            server.process.wait(30)
+            (cwd / "go").touch()
+            server.wait_for(f"Process [{server.pid}] ended before it handed over; serving in its place.")
+        wait_for(lambda: version_of(str(path)) == "two")
+        os.kill(new, signal.SIGTERM)
+        wait_for(lambda: is_gone(new))
+        assert not path.exists()
 
 
 # SIGHUP of a single process

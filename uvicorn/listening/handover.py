@@ -202,7 +202,7 @@ class Succession:
         if sys.platform == "win32" or re.fullmatch("[0-9]{1,9}:[0-9]{1,9}", text) is None:
             raise DescriptionError(f"{text!r} is not PID:DESCRIPTOR. Unset it; a server sets it for its successor.")
         predecessor, descriptor = map(int, text.split(":"))
-        if predecessor != os.getppid():
+        if predecessor != os.getppid() and not _has_died(predecessor, descriptor):
             logger.warning("Ignoring %s=%s: it is meant for a child of process [%s].", VARIABLE, text, predecessor)
             return
         try:
@@ -353,6 +353,30 @@ def begin() -> None:
     global current
     current = Succession()
     current.begin()
+
+
+def _has_died(predecessor: int, descriptor: int) -> bool:
+    """Whether the predecessor, which has made the socket at `descriptor`, has ended since it started this process."""
+    try:
+        os.kill(predecessor, 0)
+        return False
+    except ProcessLookupError:
+        pass
+    except OSError:
+        return False
+    if sys.platform != "linux":
+        return True
+    try:
+        sock = socket.socket(fileno=descriptor)
+    except OSError:
+        return False
+    try:
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    except OSError:
+        return False
+    finally:
+        sock.detach()
+    return int.from_bytes(credentials[:4], sys.byteorder) == predecessor
 
 
 def _identity(path: str) -> tuple[int, int] | None:
