@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ import pytest
 from tests.process import APP_BEGINS, ROOT, ServerProcess
 from tests.supervisors.load import Load
 from tests.utils import is_listening, open_connection, read_until, request, wait_for
+from uvicorn.supervisors import upgrade_status
 from uvicorn.tls import openssl
 
 if sys.platform == "win32":
@@ -360,6 +362,7 @@ def test_program_is_run_again_as_it_was(cwd: Path) -> None:
 # The way back
 
 
+@pytest.mark.measures_children
 @pytest.mark.parametrize("profile", PROFILES)
 def test_failing_successor_leaves_the_old_one_serving(profile: str, cwd: Path) -> None:
     """And the next one, which is in order, takes over."""
@@ -389,6 +392,7 @@ def test_successor_that_is_not_ready_in_time_is_ended(cwd: Path) -> None:
         assert version_of(server.address) == "one"
 
 
+@pytest.mark.measures_children
 @pytest.mark.parametrize("profile", PROFILES)
 def test_signals_during_an_upgrade(profile: str, cwd: Path) -> None:
     """A second SIGUSR2 is ignored, and SIGTERM ends both."""
@@ -512,6 +516,7 @@ def test_successor_has_the_sockets_and_the_watchdog_of_systemd(cwd: Path) -> Non
 # Servers that cannot
 
 
+@pytest.mark.measures_children
 def test_reloader_and_pools_refuse(cwd: Path) -> None:
     with running(cwd, "--reload") as server:
         server.send_signal(signal.SIGUSR2)
@@ -558,3 +563,54 @@ def test_process_1_refuses(cwd: Path) -> None:
         os.kill(int(children), signal.SIGUSR2)
         server.wait_for("Ignoring SIGUSR2: a container ends with its process 1")
         assert version_of(server.address) == "one"
+
+
+# The outcome
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_outcome_is_found_by_the_process_id(platform: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In memory, or in a file."""
+    if platform == "linux" and sys.platform != "linux":
+        pytest.skip("only Linux has /proc")
+    monkeypatch.setattr("uvicorn.supervisors.upgrade_status.sys.platform", platform)
+    monkeypatch.setattr(upgrade_status, "INTERVAL", 0.01)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(RuntimeError, match="is no server that can be upgraded"):
+        upgrade_status.upgrade(os.getpid())
+    status = upgrade_status.Status()
+
+    def fail(number: int, frame: object) -> None:
+        status.begin(7)
+        status.end("has failed")
+
+    def succeed(number: int, frame: object) -> None:
+        status.begin(7)
+        status.end()
+
+    previous = signal.signal(signal.SIGUSR2, fail)
+    try:
+        with pytest.raises(RuntimeError, match=f"has failed; process .{os.getpid()}. keeps serving"):
+            upgrade_status.upgrade(os.getpid())
+        signal.signal(signal.SIGUSR2, lambda number, frame: None)
+        monkeypatch.setattr(upgrade_status, "REACTION", 0.01)
+        with pytest.raises(RuntimeError, match="has not reacted"):
+            upgrade_status.upgrade(os.getpid())
+        signal.signal(signal.SIGUSR2, succeed)
+        assert upgrade_status.upgrade(os.getpid()) == "7"
+        with pytest.raises(RuntimeError, match="is shutting down; name its successor"):
+            upgrade_status.upgrade(os.getpid())
+    finally:
+        signal.signal(signal.SIGUSR2, previous)
+        status.close()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_outcome_of_another_user_is_not_believed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("uvicorn.supervisors.upgrade_status.sys.platform", "darwin")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(upgrade_status, "_is_ours", lambda path: False)
+    status = upgrade_status.Status()
+    status.begin()
+    status.close()
+    assert upgrade_status._find(os.getpid()) is None
