@@ -57,6 +57,8 @@ PRELOADED = ("--workers", "2", "--preload")
 COUNTS = ("--workers", "--threads")
 """Options that say how often the application starts."""
 
+TOML = pytest.mark.skipif(sys.version_info < (3, 11), reason="this version cannot read TOML")
+
 TOOK_OVER = "Took over from process"
 
 
@@ -258,6 +260,7 @@ def test_old_process_waits_for_its_requests(profile: str, cwd: Path) -> None:
         os.kill(new, signal.SIGKILL)
 
 
+@TOML
 @pytest.mark.parametrize(
     ("before", "after"), [("workers = 2", ""), ("", "workers = 2"), ("threads = 2", "workers = 2")]
 )
@@ -517,13 +520,18 @@ def test_successor_has_the_sockets_and_the_watchdog_of_systemd(cwd: Path) -> Non
 
 
 @pytest.mark.measures_children
-def test_reloader_and_pools_refuse(cwd: Path) -> None:
+def test_reloader_refuses(cwd: Path) -> None:
     with running(cwd, "--reload") as server:
         server.send_signal(signal.SIGUSR2)
         server.wait_for("Ignoring SIGUSR2: with --reload the server cannot be upgraded")
         assert command(server.pid)[1].startswith(
             f"Not upgraded: process [{server.pid}] is no server that can be upgraded"
         )
+
+
+@TOML
+@pytest.mark.measures_children
+def test_pools_refuse(cwd: Path) -> None:
     (cwd / "uvicorn.toml").write_text('[pools.one]\napp = "app:app"\nport = 0\nworkers = 1\n')
     with running(cwd, "--config", "uvicorn.toml", command=INTERPRETER) as server:
         server.send_signal(signal.SIGUSR2)
