@@ -530,3 +530,32 @@ def test_options_of_the_logging_configuration_file_reach_the_server(directory: P
     (directory / "log.json").write_text(json.dumps(config))
     with ServerProcess("served:app", "--port", "0", "--log-config", "log.json") as server:
         server.wait_for("mine INFO Uvicorn running on")
+
+
+@pytest.mark.parametrize("arguments", [["upgrade"], ["upgrade", "--port", "0"], ["upgrade:app"], ["app:app"]])
+def test_upgrade_without_a_process_is_a_module(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    apps: list[object] = []
+    monkeypatch.setattr(importlib.import_module("uvicorn.main"), "run", lambda app, **options: apps.append(app))
+    assert CliRunner().invoke(uvicorn.main, arguments).exit_code == 0
+    assert apps == [arguments[0]]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "text"),
+    [
+        ("7", 0, "Upgraded: process [7] serves in place of [5].\n"),
+        (RuntimeError("why not."), 1, "Not upgraded: why not.\n"),
+    ],
+)
+def test_upgrade_with_a_process_prints_the_outcome(
+    outcome: str | Exception, status: int, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def upgrade(pid: int) -> str:
+        assert pid == 5
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr("uvicorn.supervisors.upgrade_status.upgrade", upgrade)
+    result = CliRunner().invoke(uvicorn.main, ["upgrade", "5"])
+    assert (result.exit_code, result.output) == (status, text)

@@ -44,7 +44,9 @@ VARIABLES = {"UVICORN_APP_DIR", "UVICORN_CONFIG", "UVICORN_SHORTCUTS", "UVICORN_
 """Read by the server, without being settings; others only where a script or a test does."""
 
 LOGGERS = {"uvicorn.error", "uvicorn.access", "uvicorn.asgi"}
-CLASSES_OF_OTHERS = {"ConfigMap", "CreateContainerConfigError", "ExecStartPre", "ProxyTimeout", "RuntimeDirectory"}
+CLASSES_OF_OTHERS = {
+    *("ConfigMap", "CreateContainerConfigError", "ExecStartPre", "ProxyTimeout", "ReloadSignal", "RuntimeDirectory")
+}
 """Of Kubernetes, systemd and Apache."""
 MEANT_BY_NONE = {"timeout-graceful-shutdown", "limit-queue"}
 """Their default None stands for a number, or they share a row with the setting that matters."""

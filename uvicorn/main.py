@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 import socket
 import ssl
 import sys
@@ -36,7 +37,7 @@ from uvicorn.config import (
     LoopFactoryType,
     WSProtocolType,
 )
-from uvicorn.config.errors import SETTING_FAILURE, STARTUP_FAILURE, exit_status, fail, report_error
+from uvicorn.config.errors import SETTING_FAILURE, STARTUP_FAILURE, blaming, exit_status, fail, report_error
 from uvicorn.config.implementations import banner
 from uvicorn.config.options import TableCommand, misspelt_variables, option_of
 from uvicorn.config.settings import (
@@ -50,6 +51,7 @@ from uvicorn.config.settings import (
     TicketsType,
     WhenFullType,
 )
+from uvicorn.listening import handover
 from uvicorn.listening.sockets import close_later
 from uvicorn.server import Server
 from uvicorn.serving.init_signals import handle_as_default, is_init
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from configparser import RawConfigParser
 
     from uvicorn.config.settings_file import PoolSettings
+    from uvicorn.listening.systemd import Share
     from uvicorn.supervisors import ChangeReload, Multiprocess
     from uvicorn.supervisors.threaded import ThreadedServer
 
@@ -260,6 +263,7 @@ def _run_pools(pools: Sequence[tuple[PoolSettings, dict[str, Any]]]) -> None:
     """Serve each pool, under one parent."""
     from uvicorn.supervisors.pools import Plan, Pools
 
+    _begin("several pools")
     supervisor = Pools([Plan(pool.name, options, pool.environment) for pool, options in pools])
     _warn_of_misspelt_variables()
     supervisor.run()
@@ -270,7 +274,51 @@ def _warn_of_misspelt_variables() -> None:
         logger.warning("Ignoring the environment variable %s: there is no such setting. Did you mean %s?", name, meant)
 
 
-main = TableCommand("main", _parameters, callback=_start, context_settings={"auto_envvar_prefix": PREFIX.rstrip("_")})
+def _begin(unsuited: str | None = None) -> None:
+    """Take over from the process that this one replaces, if there is one; `unsuited` names servers that cannot.
+
+    Raises:
+        ValueError: its description is invalid, or this server cannot take over.
+    """
+    with blaming(handover.VARIABLE):
+        handover.begin()
+        if handover.current.is_taking_over and unsuited is not None:
+            raise ValueError(f"{unsuited} cannot take over from a running server; restart it instead.")
+
+
+def _upgrade(arguments: Sequence[str]) -> int | None:
+    """Run `uvicorn upgrade PID`: return its exit status; None for any other command line."""
+    if len(arguments) != 2 or arguments[0] != "upgrade" or re.fullmatch("[0-9]{1,9}", arguments[1]) is None:
+        return None
+    from uvicorn.supervisors.upgrade_status import upgrade
+
+    try:
+        successor = upgrade(int(arguments[1]))
+    except RuntimeError as exc:
+        click.echo(f"Not upgraded: {exc}", err=True)
+        return 1
+    click.echo(f"Upgraded: process [{successor}] serves in place of [{arguments[1]}].")
+    return 0
+
+
+class Command(TableCommand):
+    """The command `uvicorn`, which also knows `uvicorn upgrade PID`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options, unless the arguments request an upgrade."""
+        status = _upgrade(args)
+        if status is not None:
+            ctx.exit(status)
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Name the other form of the command, too."""
+        super().format_epilog(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text("`uvicorn upgrade PID` replaces a running server without closing its port.")
+
+
+main = Command("main", _parameters, callback=_start, context_settings={"auto_envvar_prefix": PREFIX.rstrip("_")})
 
 
 # The signature is written by scripts/sync-settings: begin.
@@ -408,6 +456,7 @@ def run(
     del arguments["app_dir"]
     if app_dir is not None:
         sys.path.insert(0, app_dir)
+    _begin()
     config = Config(**arguments)
     if app_dir and not os.path.isdir(app_dir):
         # No mistake if the application is installed.
@@ -431,9 +480,8 @@ def run(
             # Before there is an event loop, so that a mistake in the application is the first thing to be seen.
             config.load_app()
             config.log_core(with_banner=True)
-            if config.systemd:
-                _notify_of(server, 1)
-            server.run()
+            with _upgradeable(config, server, _notify_of(server, 1) if config.systemd else None):
+                server.run()
     except KeyboardInterrupt:
         pass
     if not config.use_subprocess and config.threads == 1 and not server.started:
@@ -446,14 +494,23 @@ def _is_imported_by_child() -> bool:
     return process is not None and getattr(process.current_process(), "_inheriting", False)
 
 
-def _notify_of(server: Server | ThreadedServer, loops: int) -> None:
+def _upgradeable(
+    config: Config, server: Server | ThreadedServer, notifier: Share | None
+) -> contextlib.AbstractContextManager[None]:
+    """Have signals start a successor of this server in the block."""
+    from uvicorn.supervisors.upgrade import ServerUpgrades, Start
+
+    return ServerUpgrades(config, Start.now(), server, notifier).handling_signals()
+
+
+def _notify_of(server: Server | ThreadedServer, loops: int) -> Share | None:
     """Notify the service manager of a server in this process; each of its event loops feeds the watchdog."""
     from uvicorn.listening.systemd import Reloads, shares_of_service
     from uvicorn.serving.drain import Stage
 
     shares = shares_of_service(loops)
     if not shares:
-        return
+        return None
     reloads = Reloads(shares[0], loops)
 
     def on_stage(stage: Stage) -> None:
@@ -469,6 +526,7 @@ def _notify_of(server: Server | ThreadedServer, loops: int) -> None:
         server.on_reload = partial(reloads.note, 0)
     else:
         server.on_reload = reloads.note
+    return shares[0]
 
 
 def _run_threads(config: Config, sockets: list[socket.socket], clean_up: Callable[[], None]) -> None:
@@ -477,9 +535,8 @@ def _run_threads(config: Config, sockets: list[socket.socket], clean_up: Callabl
 
     server = ThreadedServer(config)
     server.clean_up = clean_up
-    if config.systemd:
-        _notify_of(server, config.threads)
-    server.run(sockets)
+    with _upgradeable(config, server, _notify_of(server, config.threads) if config.systemd else None):
+        server.run(sockets)
     if not server.started:
         sys.exit(STARTUP_FAILURE)
 
@@ -492,8 +549,10 @@ def _supervise(config: Config, server: Server) -> None:
     config.log_core(with_banner=True)
     if not config.should_reload:
         config.log_threads()
+    if config.should_reload and handover.current.is_taking_over:
+        fail("--reload cannot take over from a running server; restart it instead.")
     sockets = config.bind_sockets()
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as last, contextlib.ExitStack() as stack:
         close_later(stack, config, sockets)
         if not config.use_subprocess:
             _run_threads(config, sockets, stack.close)
@@ -502,10 +561,16 @@ def _supervise(config: Config, server: Server) -> None:
             supervisor = this.ChangeReload(config, target=server.run, sockets=sockets)
         else:
             supervisor = this.Multiprocess(config, sockets=sockets)
+            notifier = None
             if config.systemd:
                 from uvicorn.listening.systemd import shares_of_service
 
-                supervisor.notifier = next(iter(shares_of_service()), None)
+                supervisor.notifier = notifier = next(iter(shares_of_service()), None)
+            if sys.platform != "win32":
+                from uvicorn.supervisors.upgrade import Start, Upgrades
+
+                supervisor.upgrades = upgrades = Upgrades(config, Start.now(), lambda: sockets, notifier)
+                last.callback(upgrades.close)
         supervisor.refuse = stack.close
         supervisor.run()
 

@@ -438,11 +438,15 @@ def test_service_manager_is_told_of_the_look(files: Files, tmp_path: Path, threa
 
 @pytest.mark.measures_children
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")
-def test_without_the_setting_sighup_ends_the_process(files: Files) -> None:
-    with ServerProcess(*arguments(files), cwd=files.directory) as server:
+def test_without_the_setting_sighup_starts_a_process_with_the_new_ones(files: Files, client: ssl.SSLContext) -> None:
+    command = [sys.executable, "-m", "uvicorn"]
+    with ServerProcess(*arguments(files), cwd=files.directory, command=command) as server:
         server.wait_for("Uvicorn running on")
+        files.issue("second.test")
         server.send_signal(signal.SIGHUP)
-        assert server.wait() == -signal.SIGHUP
+        server.wait_for("Took over from process")
+        assert server.process.wait(30) == 0
+        assert shown_at(server.port, client) == "second.test"
 
 
 @pytest.mark.measures_children

@@ -56,6 +56,7 @@ from uvicorn.config.settings import (
 )
 from uvicorn.hooks import original, overrides, refuse_never_called, value_beside
 from uvicorn.importer import ImportFromStringError, import_from_string
+from uvicorn.listening import handover
 from uvicorn.listening.sockets import bind_sockets
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG, TRACE_LOG_LEVEL, use_pipe_handlers
 from uvicorn.middleware import proxy_headers
@@ -464,7 +465,9 @@ class Config(Settings):
         elif reason is None:
             from uvicorn.tls.tickets import TicketSecret
 
-            self.ticket_secret = TicketSecret()
+            state = handover.current.tickets
+            with blaming(handover.VARIABLE):
+                self.ticket_secret = TicketSecret() if state is None else TicketSecret.parse(state)
         else:
             logger.warning(
                 "TLS session tickets are not shared (ssl_tickets=shared), because %s: each event loop has its own.",

@@ -204,6 +204,10 @@ class Acceptor(asyncio.AbstractServer):
         if not self._is_closed():
             self._loop.remove_reader(self._sock.fileno())
 
+    def leave_rest(self) -> None:
+        """Leave waiting connections to another process at `close`: it accepts from the same socket."""
+        self._is_shared = True
+
     async def serve_forever(self) -> None:
         """Accept connections until this call is cancelled, then close."""
         await self.start_serving()

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from uvicorn.listening import handover
 from uvicorn.listening.acceptor import OPEN, Acceptor, Checkpoint, NativeAcceptor, WatchedServer
 from uvicorn.listening.loads import WorkerLoad
 from uvicorn.logging.ansi import style
@@ -393,6 +394,8 @@ class Address:
         if not isinstance(self._host, str):
             return self.bind_each()
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        if (taken := handover.current.take(family, (self._host, self._port))) is not None:
+            return [taken]
         sock = socket.socket(family, socket.SOCK_STREAM)
         with _closing_on_error([sock]), _naming(self._name, socket.gaierror):
             _bind_tcp(sock, (self._host, self._port))
@@ -456,6 +459,8 @@ class Address:
         return _distinct([socket.getaddrinfo(host or None, self._port, **options) for host in self._hosts])
 
     def _open_one(self, family: int, address: Any) -> socket.socket:
+        if (taken := handover.current.take(family, address)) is not None:
+            return taken
         sock = socket.socket(family, socket.SOCK_STREAM)
         with _closing_on_error([sock]):
             if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY"):
@@ -495,7 +500,9 @@ class SocketFile:
             self._inode = os.stat(path).st_ino
 
     def remove(self) -> None:
-        """Remove it, unless another server has put its own there meanwhile."""
+        """Remove it, unless it belongs to another process of an upgrade, or another server has put its own there."""
+        if handover.current.keeps(self._path):
+            return
         with contextlib.suppress(OSError):  # gone, or its directory is
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
@@ -523,6 +530,9 @@ class UnixPath:
 
     def bind_each(self) -> list[socket.socket]:
         """The same, without an event loop."""
+        if (taken := handover.current.take_file(self.path)) is not None:
+            self._file = SocketFile(self.path)
+            return [taken]
         mode = 0o666
         if _is_left_behind(self.path):
             with contextlib.suppress(FileNotFoundError):

@@ -17,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from uvicorn.listening import handover
+
 FIRST_DESCRIPTOR = 3
 """`SD_LISTEN_FDS_START`: the number of the first socket that is handed over; the others follow."""
 
@@ -120,6 +122,12 @@ class Notifier:
         most = max(self._states)
         return most if most > State.READY else min(self._states)
 
+    def hand_over(self, pid: int) -> None:
+        """Report that the main process of the service is its successor `pid`, which serves."""
+        with self._lock:
+            self._tell(f"MAINPID={pid}\nREADY=1")
+            self._said = State.STOPPING  # the successor reports from now on
+
     def beat(self, part: int) -> None:
         """A part of the service is alive; from any thread."""
         with self._lock:
@@ -129,7 +137,8 @@ class Notifier:
                 self._tell("WATCHDOG=1")
 
     def _tell(self, text: str) -> None:
-        if sys.platform == "win32":
+        # systemd listens to the main process of a service alone, which a process is until its successor is in charge.
+        if sys.platform == "win32" or not handover.current.is_in_charge:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
@@ -196,6 +205,11 @@ class Share:
         """This part ends, and sends no more signs of life."""
         self.due = None
         self._notifier.enter(self._part, State.STOPPING)
+
+    def hand_over(self, pid: int) -> None:
+        """The successor `pid` serves, and is the main process of the service from now on."""
+        self.due = None
+        self._notifier.hand_over(pid)
 
     def beat_if_due(self) -> None:
         """Give a sign of life, if it is time."""

@@ -18,6 +18,7 @@ import selectors
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from enum import IntEnum
 from functools import partial
 from urllib.parse import parse_qs
 
+from uvicorn.listening import handover
 from uvicorn.listening.sockets import parse_address
 from uvicorn.metrics import page as metrics
 from uvicorn.metrics.page import BOUNDS, CLASSES, FAMILIES, METHODS, PAIRS, PLACES, STATUS_CLASSES, Page
@@ -281,7 +283,12 @@ def bind(address: str) -> socket.socket:
     """
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    sock = handover.current.take(family, (host, port), handover.Use.METRICS)
+    return sock or socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+running: weakref.WeakSet[Exposition] = weakref.WeakSet()
+"""Those of this process that answer."""
 
 
 class _Stage(IntEnum):
@@ -343,8 +350,14 @@ class Exposition:
         host, port = self._listener.getsockname()[:2]
         return host, port
 
+    @property
+    def listener(self) -> socket.socket:
+        """The listening socket."""
+        return self._listener
+
     def start(self) -> None:
         """Answer from now on."""
+        running.add(self)
         host, port = self.address
         logger.info("Metrics on http://%s:%d/metrics", _in_url(host), port)
         self._thread.start()
@@ -367,6 +380,7 @@ class Exposition:
 
     def close(self) -> None:
         """Stop answering."""
+        running.discard(self)
         self._is_closed = True
         self._listener.close()
         self._ring()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import socket
 from types import FrameType
+from typing import Any
 
 from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
@@ -91,7 +92,9 @@ class BaseReload:
         handled = HANDLED_SIGNALS
         if sys.platform != "win32":
             handled += (signal.SIGHUP,)
-        previous = {sig: signal.signal(sig, self.signal_handler) for sig in handled}
+        previous: dict[int, Any] = {sig: signal.signal(sig, self.signal_handler) for sig in handled}
+        if sys.platform != "win32" and signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
+            previous[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, _refuse_upgrade)
         try:
             yield
         finally:
@@ -187,6 +190,12 @@ class BaseReload:
             StopIteration: the reloader is to end.
         """
         raise NotImplementedError("Reload strategies should override should_restart()")
+
+
+def _refuse_upgrade(number: int, frame: FrameType | None) -> None:
+    # Logging in a handler might wait for a lock that the interrupted code holds.
+    message = "Ignoring SIGUSR2: with --reload the server cannot be upgraded; change a file or restart it."
+    threading.Thread(target=logger.warning, args=(message,), name="uvicorn-upgrade", daemon=True).start()
 
 
 def _display_path(path: Path) -> str:

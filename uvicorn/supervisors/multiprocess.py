@@ -21,6 +21,7 @@ from uvicorn._subprocess import get_subprocess
 from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming
 from uvicorn.hooks import original, overrides
+from uvicorn.listening import handover
 from uvicorn.listening.loads import LoadTable
 from uvicorn.logging.ansi import style
 from uvicorn.metrics.memory import resident_memory
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from uvicorn.listening.systemd import Share
     from uvicorn.observing.exposition import Exposition, MetricsAggregator, WorkerFigures
     from uvicorn.supervisors.threaded import ThreadedServer
+    from uvicorn.supervisors.upgrade import Upgrades
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -98,6 +100,7 @@ class Multiprocess:
             default: the sockets belong to the caller.
         pool_environment: context manager entered while a process starts.
         notifier: notifies the service manager of these workers; None without one.
+        upgrades: starts a successor of this process at SIGUSR2; None where a program has made this object.
         tells_metrics: whether to serve the metrics, if they are set, rather than leave that to another object.
     """
 
@@ -107,6 +110,7 @@ class Multiprocess:
         self.refuse: Callable[[], None] = lambda: None
         self.pool_environment: Callable[[], AbstractContextManager[None]] = nullcontext
         self.notifier: Share | None = None
+        self.upgrades: Upgrades | None = None
         self.tells_metrics = True
         self._wakeup = Wakeup()
         self.should_exit: threading.Event = WakingEvent(self._wakeup)
@@ -116,6 +120,7 @@ class Multiprocess:
         grace, ready_timeout = GracePeriods.of(config), config.worker_ready_timeout
         self.events = WorkerEvents(config.on_worker_event)
         self._refuse_at: float | None = None
+        self._is_relieved = False  # a successor is in charge
         self._loads: LoadTable | None = None  # opened with the first worker
         self._exposition: Exposition | None = None
         self._is_writing = threading.Lock()
@@ -160,6 +165,9 @@ class Multiprocess:
     def _leave_to_child(self) -> None:
         """Close the parent's own resources in a forked child."""
         self._wakeup.close()
+        handover.current.forget()
+        if self.upgrades is not None:
+            self.upgrades.forget()
         if self._exposition is not None:
             self._exposition.forget()
         for worker in self._placed:
@@ -193,6 +201,7 @@ class Multiprocess:
         """
         self._start.prepare()
         self._exposition = self._expose()
+        handover.current.drop_rest()  # before workers are forked, which would keep them open
         self._wakeup.open()
         handlers = Handlers(self.signal_queue.append, self._wakeup)
         self._log("Started parent process [%d]")
@@ -204,6 +213,7 @@ class Multiprocess:
                 self.handle_signals()
                 self.keep_subprocess_alive()
                 self._notify()
+                self._look_after_upgrade()
                 if self.config.ticket_secret is not None:
                     self.config.ticket_secret.advance()  # an expired key must not stay in memory
         finally:
@@ -221,9 +231,35 @@ class Multiprocess:
         if self.notifier is not None:
             with self._lock:
                 is_serving = self._pool.is_serving
-            if is_serving:
+            if is_serving and not self._is_upgrading:
                 self.notifier.ready()
             self.notifier.beat_if_due()
+
+    # Upgrade
+
+    @property
+    def _is_upgrading(self) -> bool:
+        return self.upgrades is not None and self.upgrades.is_under_way
+
+    def _look_after_upgrade(self) -> None:
+        """Move on the upgrade by a successor, and the one by which this process succeeds another."""
+        succession = handover.current
+        if succession.is_taking_over:
+            with self._lock:
+                is_serving = self._pool.is_serving
+            if is_serving:
+                succession.report()
+            succession.hear()
+        if self.upgrades is not None and self.upgrades.look():
+            self._is_relieved = True
+            self.should_exit.set()
+
+    def handle_usr2(self) -> None:
+        """Start a process that runs the same command and takes over."""
+        if self.upgrades is None:
+            logger.debug("Received signal %s, but no handler is defined for it.", "USR2")
+        else:
+            self.upgrades.request("SIGUSR2")
 
     def _expose(self) -> Exposition | None:
         """Serve the workers' metrics, with the setting `metrics`.
@@ -275,20 +311,28 @@ class Multiprocess:
         with self._lock:
             due, sources = self._pool.next_deadline(), self._pool.sources
         beat = None if self.notifier is None else self.notifier.due
-        deadline = min((when for when in (due, beat, self._refuse_at) if when is not None), default=None)
+        upgrade = None if self.upgrades is None else self.upgrades.next_deadline()
+        deadline = min((when for when in (due, beat, upgrade, self._refuse_at) if when is not None), default=None)
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not self.should_exit.is_set():
+            sources = [*sources, *handover.current.sources, *(self.upgrades.sources if self.upgrades else ())]
         if wait([*self._wakeup.sources, *sources], timeout):
             self._wakeup.clear()
 
     def _stop(self) -> None:
         """End the workers, each in its time; a second SIGINT makes them hurry."""
+        if self.upgrades is not None:
+            self.upgrades.abort()
         if self.notifier is not None:
             self.notifier.stopping()
+        if self._is_relieved:
+            for process in self._pool.everyone:
+                process.relieve()
         self.terminate_all()
         with self._lock:
             if not self._pool.is_draining:
                 self._pool.drain(tell=False)  # a `terminate_all` of the program's does that its own way
-        self._refuse_at = time.monotonic() + self.config.drain_delay
+        self._refuse_at = time.monotonic() + (0.0 if self._is_relieved else self.config.drain_delay)
         everyone = self._pool.everyone
         for process in everyone:
             process.wait(0)  # says that it is waited for
@@ -305,6 +349,8 @@ class Multiprocess:
         if self._refuse_at is not None:
             self._refuse_at = 0.0
             self._refuse_when_due()
+        if self.upgrades is not None:
+            self.upgrades.join()
 
     def _refuse_when_due(self) -> None:
         if self._refuse_at is not None and time.monotonic() >= self._refuse_at:

@@ -24,7 +24,7 @@ from uvicorn.observing.exposition import Exposition, bind
 from uvicorn.serving.init_signals import is_init
 from uvicorn.supervisors.multiprocess import Multiprocess, metrics_of, requests_of
 from uvicorn.supervisors.orphans import collect_orphans
-from uvicorn.supervisors.signals import Handlers, Wakeup
+from uvicorn.supervisors.signals import SIGNALS, Handlers, Wakeup
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -150,6 +150,7 @@ class Pools:
     def __init__(self, plans: Sequence[Plan]) -> None:
         self._wakeup = Wakeup()
         self.pools: list[Pool] = []
+        self._upgrade_requested = False
         try:
             for plan in plans:
                 self.pools.append(Pool(plan, with_banner=not self.pools))
@@ -189,6 +190,9 @@ class Pools:
             while any(pool.outcome is Outcome.NONE for pool in self.pools):
                 wait(self._wakeup.sources)
                 self._wakeup.clear()
+                if self._upgrade_requested:
+                    self._upgrade_requested = False
+                    logger.warning("Ignoring SIGUSR2: several pools cannot be upgraded; restart the server instead.")
                 if is_init():
                     collect_orphans()
             for thread in threads:
@@ -204,6 +208,10 @@ class Pools:
 
     def handle(self, signal: int) -> None:
         """Have each pool act on the signal."""
+        if SIGNALS.get(signal) == "USR2":
+            self._upgrade_requested = True
+            self._wakeup.set()
+            return
         for pool in self.pools:
             pool.supervisor.signal_queue.append(signal)
 

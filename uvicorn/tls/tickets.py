@@ -21,7 +21,7 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from uvicorn.tls.openssl import OpenSSL, TicketCallback, openssl
@@ -71,6 +71,24 @@ class TicketSecret:
         with self._lock:
             secret = self._before if ago else self._secret
         return None if secret is None else _derived(secret, purpose, _NAME + 2 * _KEY)
+
+    def encode(self) -> list[Any]:
+        """Return its state for JSON, for the process that replaces this one."""
+        self.advance()
+        with self._lock:
+            return [self._period, self._secret.hex(), None if self._before is None else self._before.hex()]
+
+    @classmethod
+    def parse(cls, state: Sequence[Any]) -> TicketSecret:
+        """Return the secret with this state.
+
+        Raises:
+            ValueError, TypeError: it is invalid.
+        """
+        period, secret, before = state
+        own = cls(bytes.fromhex(secret))
+        own._period, own._before = int(period), None if before is None else bytes.fromhex(before)
+        return own
 
     def __getstate__(self) -> Any:
         self.advance()

@@ -1,0 +1,417 @@
+"""Take over the sockets and ticket keys of a process that this one replaces.
+
+    predecessor                                   successor
+    starts it, with sockets and secrets ──────▶   takes those that its settings name, binds the others
+    serves   ◀──────────────────────── READY ──   serves, too
+    drains   ── GO ───────────────────────────▶   in charge: owns the files of Unix sockets, notifies systemd
+
+The environment variable `UVICORN_UPGRADE` has the process id of the predecessor and the descriptor of a socket to it.
+The sockets are inherited descriptors. Their addresses and the secret come through that socket, because other processes
+of the same user can read an environment. If the predecessor ends before GO, the successor is in charge.
+`uvicorn.supervisors.upgrade` is the predecessor's side.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+VARIABLE = "UVICORN_UPGRADE"
+"""The environment variable of a successor: `PID:DESCRIPTOR`."""
+
+READY, GO = b"R", b"G"
+"""The successor's report, and its predecessor's answer."""
+
+FORMAT = 1
+"""Version of the description. A later one may add members, which this one ignores."""
+
+PATIENCE = 5.0
+"""Seconds to wait for the description, which was sent before the successor started."""
+
+LARGEST = 1 << 20
+"""Bytes of the largest description."""
+
+FOR_PROCESS = ("LISTEN_PID", "WATCHDOG_PID")
+"""Variables by which systemd names the process that its other variables are for."""
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Origin:
+    """How this process was started, noted before a program changes it.
+
+    Attributes:
+        pid: the process itself; a fork of it has another.
+        environment: its variables.
+        directory: its working directory, by the name with symbolic links that a shell gave it, because a deployment may
+            change these.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        named = self.environment.get("PWD", "/")
+        try:
+            self.directory = os.getcwd()
+            if os.path.isabs(named) and os.path.samefile(named, self.directory):
+                self.directory = named
+        except OSError:  # one of them does not exist
+            self.directory = getattr(self, "directory", named)
+
+
+origin = Origin()
+
+
+class DescriptionError(ValueError):
+    """The variable or the description of the predecessor is invalid."""
+
+
+class Use(str, enum.Enum):
+    """The use of a socket."""
+
+    SERVING = "serving"
+    METRICS = "metrics"
+
+
+@dataclass(frozen=True)
+class Handed:
+    """One socket as the predecessor describes it.
+
+    Attributes:
+        descriptor: its number, the same in both processes.
+        use: only a socket of the same use takes its place.
+        port: as configured, so 0 for any free port; None for a Unix socket.
+        file: device and inode of the file of a Unix socket; None without a file.
+        path: of that file.
+        is_owned: whether the server has created the file, and removes it at its end.
+    """
+
+    descriptor: int
+    use: Use = Use.SERVING
+    port: int | None = None
+    file: tuple[int, int] | None = None
+    path: str | None = None
+    is_owned: bool = False
+
+    @classmethod
+    def of(cls, sock: Any, use: Use, ports: Iterable[int] = (), owned_paths: Iterable[str] = ()) -> Handed:
+        """Describe an open socket; `ports` and `owned_paths` are those of the configuration."""
+        name = sock.getsockname()
+        if isinstance(name, tuple):
+            ports = list(ports)
+            return cls(sock.fileno(), use, 0 if 0 in ports and name[1] not in ports else name[1])
+        path = os.fsdecode(name)
+        return cls(sock.fileno(), use, None, _identity(path), path, path in owned_paths)
+
+    @classmethod
+    def parse(cls, members: dict[str, Any]) -> Handed:
+        """Read it from JSON.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is invalid.
+        """
+        known = {field.name: members[field.name] for field in fields(cls) if field.name in members}
+        if type(known["descriptor"]) is not int or not isinstance(known.get("port"), int | None):
+            raise ValueError("a descriptor and a port are integers")
+        file = known.get("file")
+        known["file"] = None if file is None else (int(file[0]), int(file[1]))
+        known["use"] = Use(known.get("use", Use.SERVING))
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Description:
+    """All that a successor takes over: its sockets, and the secret of the session tickets if they are shared."""
+
+    sockets: Sequence[Handed] = ()
+    tickets: Sequence[Any] | None = None
+
+    def encode(self) -> bytes:
+        """Return one line of JSON."""
+        members = {"format": FORMAT, "sockets": [asdict(sock) for sock in self.sockets], "tickets": self.tickets}
+        return json.dumps(members).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, text: bytes) -> Description:
+        """Read that line.
+
+        Raises:
+            DescriptionError: it is invalid.
+        """
+        try:
+            members = json.loads(text)
+            if members["format"] < FORMAT:
+                raise ValueError(f"format {members['format']} is unknown")
+            return cls([Handed.parse(one) for one in members["sockets"]], members.get("tickets"))
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as exc:
+            raise DescriptionError(
+                f"the description of the predecessor is invalid ({type(exc).__name__}: {exc})"
+            ) from exc
+
+
+class Phase(enum.Enum):
+    """The place of this process in a succession."""
+
+    ALONE = 0
+    """It has started without a predecessor, or is in charge since that has gone."""
+    TAKING_OVER = 1
+    """Its predecessor serves, and goes on if this process fails."""
+    REPORTED = 2
+    """The same, but this process serves, too, and has reported that."""
+    HANDED_OVER = 3
+    """Its successor is in charge."""
+
+
+class Succession:
+    """The part of this process in a succession.
+
+    Attributes:
+        predecessor: process id; None if it has started without one, or that is over.
+        tickets: the state of the predecessor's `TicketSecret`; None if it has none.
+    """
+
+    def __init__(self) -> None:
+        self.phase = Phase.ALONE
+        self.predecessor: int | None = None
+        self.tickets: Sequence[Any] | None = None
+        self._control: socket.socket | None = None
+        self._sockets: list[tuple[Handed, socket.socket]] = []
+        self._dropped: list[Handed] = []
+        self._kept: set[str] = set()
+
+    # The successor's side
+
+    def begin(self) -> None:
+        """Take the sockets of the predecessor that `UVICORN_UPGRADE` names, and remove the variable.
+
+        Raises:
+            DescriptionError: the variable or the description is invalid.
+        """
+        text = os.environ.pop(VARIABLE, None)
+        if text is None:
+            return
+        if sys.platform == "win32" or re.fullmatch("[0-9]{1,9}:[0-9]{1,9}", text) is None:
+            raise DescriptionError(f"{text!r} is not PID:DESCRIPTOR. Unset it; a server sets it for its successor.")
+        predecessor, descriptor = map(int, text.split(":"))
+        if predecessor != os.getppid() and not _has_died(predecessor, descriptor):
+            logger.warning("Ignoring %s=%s: it is meant for a child of process [%s].", VARIABLE, text, predecessor)
+            return
+        try:
+            control = socket.socket(fileno=descriptor)
+        except OSError as exc:
+            raise DescriptionError(f"{text!r} names no open socket ({exc.strerror}). Unset it.") from None
+        self._control = control
+        try:
+            control.set_inheritable(False)
+            control.settimeout(PATIENCE)
+            description = Description.parse(_line_from(control))
+            for handed in description.sockets:
+                self._sockets.append((handed, _inherited(handed)))
+        except BaseException:
+            self.forget()
+            raise
+        for name in FOR_PROCESS:
+            if os.environ.get(name) == str(predecessor):
+                os.environ[name] = origin.environment[name] = str(os.getpid())
+        self.predecessor, self.tickets = predecessor, description.tickets
+        self.phase = Phase.TAKING_OVER
+
+    @property
+    def is_taking_over(self) -> bool:
+        """Whether the predecessor is still in charge."""
+        return self.phase in (Phase.TAKING_OVER, Phase.REPORTED)
+
+    @property
+    def is_in_charge(self) -> bool:
+        """Whether this process notifies systemd and removes the files of Unix sockets."""
+        return self.phase is Phase.ALONE
+
+    def take(self, family: int, address: Any, use: Use = Use.SERVING) -> socket.socket | None:
+        """Return the predecessor's socket for a TCP address as configured; None if it has none."""
+        if not self._sockets:
+            return None
+        with suppress(OSError):
+            wanted = socket.getaddrinfo(
+                address[0] or None, address[1], family, socket.SOCK_STREAM, 0, socket.AI_PASSIVE
+            )
+            hosts = {_host_of(found[4]) for found in wanted}
+            for handed, sock in self._sockets:
+                is_same = (handed.use, handed.port, sock.family) == (use, address[1], family)
+                if is_same and sock.type == socket.SOCK_STREAM and _host_of(sock.getsockname()) in hosts:
+                    return self._claim(handed, sock)
+        return None
+
+    def take_file(self, path: str) -> socket.socket | None:
+        """Return the predecessor's Unix socket whose file is at `path`; None if it has none."""
+        identity = _identity(path)
+        for handed, sock in self._sockets:
+            is_abstract = path.startswith("\0") and handed.path == path
+            if handed.use is Use.SERVING and (is_abstract or (identity is not None and handed.file == identity)):
+                self._kept.add(path)
+                return self._claim(handed, sock)
+        return None
+
+    def _claim(self, handed: Handed, sock: socket.socket) -> socket.socket:
+        self._sockets.remove((handed, sock))
+        return sock
+
+    def drop_rest(self) -> None:
+        """Close the sockets that the settings no longer name. The predecessor serves them until it ends."""
+        for handed, sock in self._sockets:
+            self._dropped.append(handed)
+            sock.close()
+        self._sockets = []
+
+    @property
+    def sources(self) -> list[socket.socket]:
+        """Objects that become readable when it is time to call `hear`; empty once that is over."""
+        return [] if self._control is None else [self._control]
+
+    def report(self) -> None:
+        """Report, once, that this process serves."""
+        if self.phase is not Phase.TAKING_OVER or self._control is None:
+            return
+        self.drop_rest()
+        self.phase = Phase.REPORTED
+        with suppress(OSError):  # the predecessor has ended, as `hear` is going to notice
+            self._control.send(READY)
+
+    def hear(self) -> bool:
+        """Read the predecessor's answer, or its end; returns whether this process has come in charge by that."""
+        if self._control is None:
+            return False
+        self._control.setblocking(False)
+        try:
+            answer = self._control.recv(1)
+        except BlockingIOError:
+            return False
+        except OSError:
+            answer = b""
+        if answer == GO:
+            logger.info("Took over from process [%d]", self.predecessor)
+        else:
+            logger.warning("Process [%d] ended before it handed over; serving in its place.", self.predecessor)
+        self._control.close()
+        self._control = None
+        self.phase, self.predecessor = Phase.ALONE, None
+        self._kept.clear()
+        for handed in self._dropped:
+            if handed.is_owned and handed.path and _identity(handed.path) == handed.file:
+                with suppress(OSError):
+                    os.unlink(handed.path)
+        self._dropped = []
+        return True
+
+    def wait(self) -> None:
+        """Report, and return when this process is in charge; blocks."""
+        self.report()
+        while self._control is not None and not self.hear():
+            self._control.setblocking(True)
+            with suppress(OSError):
+                self._control.recv(1, socket.MSG_PEEK)
+
+    def forget(self) -> None:
+        """Close the connection and the sockets that were not taken; in a forked child they are its parent's."""
+        self.drop_rest()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    # The predecessor's side
+
+    def hand_over(self, paths: Iterable[str]) -> None:
+        """Note that a successor is in charge, and owns the files of the Unix sockets at `paths`."""
+        self._kept.update(paths)
+        self.phase = Phase.HANDED_OVER
+
+    # Both
+
+    def keeps(self, path: str) -> bool:
+        """Whether the file of a Unix socket belongs to another process of the succession."""
+        return path in self._kept
+
+
+current = Succession()
+"""The succession of this process; replaced by `begin`."""
+
+
+def begin() -> None:
+    """Begin a server in this process, as the successor of another one if `UVICORN_UPGRADE` says so.
+
+    Raises:
+        DescriptionError: the variable or the description is invalid.
+    """
+    global current
+    current = Succession()
+    current.begin()
+
+
+def _has_died(predecessor: int, descriptor: int) -> bool:
+    """Whether the predecessor, which has made the socket at `descriptor`, has ended since it started this process."""
+    try:
+        os.kill(predecessor, 0)
+        return False
+    except ProcessLookupError:
+        pass
+    except OSError:
+        return False
+    if sys.platform != "linux":
+        return True
+    try:
+        sock = socket.socket(fileno=descriptor)
+    except OSError:
+        return False
+    try:
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    except OSError:
+        return False
+    finally:
+        sock.detach()
+    return int.from_bytes(credentials[:4], sys.byteorder) == predecessor
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Device and inode of a file; None if there is none."""
+    with suppress(OSError, ValueError):  # ValueError: an abstract name has a NUL
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+    return None
+
+
+def _host_of(address: Any) -> tuple[str, int]:
+    """Host and scope of a socket's address."""
+    return address[0].partition("%")[0], address[3] if len(address) > 3 else 0
+
+
+def _inherited(handed: Handed) -> socket.socket:
+    try:
+        sock = socket.socket(fileno=handed.descriptor)
+    except OSError as exc:
+        raise DescriptionError(
+            f"descriptor {handed.descriptor} of the predecessor is no socket ({exc.strerror})"
+        ) from None
+    sock.set_inheritable(False)
+    return sock
+
+
+def _line_from(control: socket.socket) -> bytes:
+    """Read the description, and no byte more."""
+    text = b""
+    try:
+        while not text.endswith(b"\n") and len(text) < LARGEST:
+            piece = control.recv(65536)
+            if not piece:
+                break
+            text += piece
+    except OSError as exc:
+        raise DescriptionError(f"the predecessor has sent no description ({exc})") from None
+    return text
