@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 
@@ -36,6 +37,28 @@ def import_from_string(import_str: Any) -> Any:
         message = f'Attribute "{attribute}" not found in module "{module_name}".'
         raise ImportFromStringError(message, _attribute_hint(module, attribute)) from None
     return instance
+
+
+def print_import_error(exc: Exception) -> bool:
+    """Print the traceback of an error in an imported module, without the frames of server and import machinery.
+
+    Returns false, and prints nothing, for any other error.
+    """
+    import traceback  # only after a mistake
+
+    frames = [frame for frame, _ in traceback.walk_tb(exc.__traceback__)]
+    found = [place for place, frame in enumerate(frames) if frame.f_code is _import_module.__code__]
+    if not found:
+        return False
+    step = exc.__traceback__
+    for place, frame in enumerate(frames):
+        if step is None or (place > found[-1] and "importlib" not in frame.f_code.co_filename):
+            break
+        step = step.tb_next
+    traceback.print_exception(type(exc), exc, step)
+    if isinstance(exc, ModuleNotFoundError) and exc.name:
+        print(f"{exc.name.partition('.')[0]} is not installed in {sys.prefix}.", file=sys.stderr)
+    return True
 
 
 def _import_module(name: str, attribute: str) -> Any:

@@ -51,6 +51,7 @@ from uvicorn.config.settings import (
     TicketsType,
     WhenFullType,
 )
+from uvicorn.importer import print_import_error
 from uvicorn.listening import handover
 from uvicorn.listening.sockets import close_later
 from uvicorn.server import Server
@@ -222,7 +223,7 @@ def _start(app: Any, **options: Any) -> None:
         else:
             run(**_with_defaults(options))
     except Exception as exc:
-        if not report_error(exc):
+        if not report_error(exc) and not print_import_error(exc):
             raise
         sys.exit(exit_status(exc))
 
@@ -456,6 +457,8 @@ def run(
     del arguments["app_dir"]
     if app_dir is not None:
         sys.path.insert(0, app_dir)
+        if reload and not reload_dirs:
+            arguments["reload_dirs"] = [os.getcwd(), app_dir]
     _begin()
     config = Config(**arguments)
     if app_dir and not os.path.isdir(app_dir):
