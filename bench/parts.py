@@ -75,8 +75,8 @@ PARTS = (
     Part(
         "newcomers",
         "New connections",
-        "Newcomers at a server that 200 others keep busy, each of whose requests costs the application 200 us of CPU: "
-        "how long until the first answer. And a connection for each request.",
+        "How long a new client waits for its first answer while 200 others, whose requests cost the application "
+        "200 us of CPU each, keep the server busy; and one connection per request.",
         (
             "compare ours upstream granian --workload accept --connections 300,1000,5000 --blocks 4 "
             "--seconds 2 --warm-up 0.3 --no-noise",
@@ -113,9 +113,9 @@ PARTS = (
     Part(
         "applications",
         "Applications that compute, wait, read files",
-        "Here the application is most of the work, so a better server gains little. That is what most real ones may "
-        "expect. The workload static is a file of 10 KiB, which a server with a mount answers with itself; the others "
-        "have Starlette's StaticFiles.",
+        "Here the application is most of the work, so a better server gains little. Expect this for most real "
+        "applications. The workload static is a file of 10 KiB, which a server with a mount answers itself; the "
+        "others use Starlette's StaticFiles.",
         (
             "compare ours upstream granian --workload cpu,io,json,files,static --blocks 5 --seconds 1 --warm-up 0.3 "
             "--no-noise",
@@ -128,9 +128,8 @@ PARTS = (
     Part(
         "python",
         "The Python implementations against upstream's",
-        "The difference without the native core: the same libraries on both sides, httptools or h11 "
-        "and that for WebSocket. A head that came before, word for word, passes no parser here, so of these "
-        "requests, which are alike, hardly any does.",
+        "The same libraries on both sides: httptools, h11 and websockets. These requests are alike, and a "
+        "repeated request passes no parser here.",
         (
             "compare ours:http=httptools upstream:http=httptools --workload hello,log,echo "
             "--blocks 5 --seconds 1 --warm-up 0.3 --no-noise",
@@ -170,9 +169,9 @@ PARTS = (
     Part(
         "websocket",
         "WebSocket",
-        "Messages echoed, one or 16 of each socket under way; compressed; broadcast, where a request is one delivery; "
-        "handshakes with a close behind them; and echoed by Starlette. What opening and closing the sockets costs is "
-        "in none of the other figures. picows serves no applications: it is how little an echo can cost.",
+        "Messages echoed, one or 16 of each socket under way; compressed; broadcast, where a request is one "
+        "delivery; handshakes with a close behind them; and echoed by Starlette. Only open-close includes opening "
+        "and closing. picows serves no applications: it shows the lower bound.",
         (
             "websocket ours upstream granian --paired --rounds 5 --seconds 1 --warm-up 0.3",
             "websocket hypercorn daphne gunicorn --rounds 1 --seconds 1 --warm-up 0.3",

@@ -18,6 +18,7 @@ DOUBTS = "Where, when, and what to doubt"
 ONLY_IN_REPORT = (
     "where this tree does not win",  # `OPTIMIZATIONS.md` has those of all parts in one table
     "large bodies",
+    "newcomers at a busy server",
     "CPU per request: median",
     "hello through httpx",
     "idle WebSockets after",
@@ -85,9 +86,6 @@ def markdown(title: str, sections: Sequence[Section], introduction: str = "") ->
     """
     sections = [one for one in sections if one.shown]
     text = [f"# {title}", *([introduction] if introduction else [])]
-    if len(sections) > 1:
-        names = [*(one.title for one in sections), DOUBTS]
-        text.append("\n".join(f"- [{name}](#{anchor(name)})" for name in names))
     noted: set[str] = set()
     for one in sections:
         text += [f"## {one.title}", *([one.about] if one.about else [])]
