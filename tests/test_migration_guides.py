@@ -35,9 +35,9 @@ FLAGS = {
         --forwarder-headers --graceful-timeout --group --header-map --http-parser --http-protocols --http2-cleartext
         --http2-initial-window-size --http2-max-concurrent-streams --http2-max-frame-size --http2-max-header-list-size
         --initgroups --keep-alive --keyfile --limit-request-field_size --limit-request-fields --limit-request-line
-        --log-config --log-config-json --log-level --log-syslog --log-syslog-facility --log-syslog-prefix
+        --log-config --log-config-json --log-file --log-level --log-syslog --log-syslog-facility --log-syslog-prefix
         --log-syslog-to --logger-class --max-requests --max-requests-jitter --name --no-control-socket --no-sendfile
-        --paste --paste-global --permit-obsolete-folding --permit-unconventional-http-method
+        --paste --paste-global --paster --permit-obsolete-folding --permit-unconventional-http-method
         --permit-unconventional-http-version --pid --preload --print-config --protocol --proxy-allow-from
         --proxy-protocol --pythonpath --reload --reload-engine --reload-extra-file --reuse-port --root-path --spew
         --ssl-version --statsd-host --statsd-prefix --strip-header-spaces --suppress-ragged-eofs --threads --timeout
@@ -62,9 +62,9 @@ FLAGS = {
     "hypercorn": """
         --access-log --access-logfile --access-logformat --backlog --bind --ca-certs --cert-reqs --certfile --ciphers
         --config --daemon --debug --error-log --error-logfile --graceful-timeout --group --insecure-bind --keep-alive
-        --keyfile --keyfile-password --log-config --log-level --max-requests --max-requests-jitter --pid --quic-bind
-        --read-timeout --reload --root-path --server-name --statsd-host --statsd-prefix --umask --user --verify-mode
-        --websocket-ping-interval --worker-class --workers
+        --keyfile --keyfile-password --log-config --log-file --log-level --max-requests --max-requests-jitter
+        --pid --quic-bind --read-timeout --reload --root-path --server-name --statsd-host --statsd-prefix --umask --user
+        --verify-mode --websocket-ping-interval --worker-class --workers
     """,
 }
 """The flags of the releases that the guides name."""
@@ -86,8 +86,8 @@ FILE_SETTINGS = {
 }
 """Settings and hooks without a flag."""
 
-ALIASES = {"--help", "--version", "--log-file", "--paster"}
-"""Flags that need no row: other names of some that have one, and those of every command."""
+ALIASES = {"--help", "--version"}
+"""Flags that need no row: those of every command."""
 
 ANSWERS = ("not needed", "no equivalent", "the same names")
 
