@@ -34,10 +34,10 @@ from uvicorn.listening.connection_limit import ConnectionLimit
 from uvicorn.listening.loads import WorkerLoad
 from uvicorn.logging.ansi import style
 from uvicorn.metrics import page as metrics
-from uvicorn.metrics.memory import FreedMemory, keep_freed_memory
+from uvicorn.metrics.memory import keep_freed_memory
 from uvicorn.metrics.page import Page
 from uvicorn.middleware.lifecycle import Report
-from uvicorn.serving.buffers import BufferLimit
+from uvicorn.serving.buffers import watch_memory
 from uvicorn.serving.drain import (
     ENDING,
     FORCED,
@@ -368,24 +368,10 @@ class Server:
             pairs = zip(bound, self.servers, strict=True)
             self._log_started_message([sock if sock.fileno() >= 0 else server.sockets[0] for sock, server in pairs])
         self.started = True
-        self._watch_memory()
+        state, loop = self.server_state, asyncio.get_running_loop()
+        self._cleanup.callback(watch_memory(loop, state.connections, self.config.limit_buffers, state.metrics))
         self._enter(Stage.SERVING)
         self._backstop.start_kill_timer()
-
-    def _watch_memory(self) -> None:
-        """Limit and free memory while clients are connected."""
-        loop, connections, limit = asyncio.get_running_loop(), self.server_state.connections, self.config.limit_buffers
-        freed = FreedMemory(loop, connections)
-        buffers = BufferLimit(loop, connections, limit, page=self.server_state.metrics)
-        for watch in (freed, buffers):
-            watch.start()
-            self._cleanup.callback(watch.stop)
-
-        def watch_both() -> None:
-            freed.watch()
-            buffers.watch()
-
-        connections.on_first = watch_both
 
     def _watch_certificates(self) -> None:
         config = self.config
@@ -461,6 +447,8 @@ class Server:
 
     async def _listen(self, bound: list[socket.socket]) -> list[listening.Listener]:
         config = self.config
+        if self.connection_limit is None and config.limits_connections:
+            self.connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
         try:
             return await listening.listen(
                 bound,
@@ -470,27 +458,12 @@ class Server:
                 handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
                 place=self.load_place,
                 metrics=self.server_state.metrics,
-                checkpoint=self._checkpoint(),
+                checkpoint=_checkpoint(config, self.connection_limit, self.server_state.metrics),
             )
         except BaseException:
             for sock in bound:
                 sock.close()
             raise
-
-    def _checkpoint(self) -> Checkpoint:
-        """Return the limit and the PROXY protocol that connections have to pass, if any is set."""
-        config = self.config
-        if self.connection_limit is None and config.limits_connections:
-            self.connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
-        page = self.server_state.metrics
-        if page is None:
-            return Checkpoint(config.requires_proxy_header, self.connection_limit)
-        return Checkpoint(
-            config.requires_proxy_header,
-            self.connection_limit,
-            functools.partial(page.add, metrics.REFUSED),
-            functools.partial(page.add, metrics.NO_PROXY_HEADER),
-        )
 
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
         config = self.config
@@ -610,7 +583,6 @@ class Server:
     def _let_go(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let go of everything that would keep `loop`, on which this server served, and the application alive."""
         self.server_state.close()
-        self.server_state.connections.on_first = None
         self._cleanup.close()
         self.config.reporters.pop(loop, None)
         if self in _cancelled.servers:
@@ -734,6 +706,14 @@ class Server:
         """
         while self._given:
             self._given.pop().close()
+
+
+def _checkpoint(config: Config, limit: ConnectionLimit | None, page: Page | None) -> Checkpoint:
+    """Return the limit and the PROXY protocol that connections have to pass, if any is set."""
+    if page is None:
+        return Checkpoint(config.requires_proxy_header, limit)
+    refused, no_header = (functools.partial(page.add, place) for place in (metrics.REFUSED, metrics.NO_PROXY_HEADER))
+    return Checkpoint(config.requires_proxy_header, limit, refused, no_header)
 
 
 class Cancelled(threading.local):

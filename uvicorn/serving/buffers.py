@@ -20,9 +20,10 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
-from uvicorn.metrics.memory import resident_memory
+from uvicorn.metrics.memory import FreedMemory, resident_memory
 from uvicorn.metrics.page import QUEUED_BYTES, TAKEN_BYTES, Page
 from uvicorn.rules.limits import HIGH_WATER_LIMIT
+from uvicorn.serving.state import ConnectionSet
 from uvicorn.serving.write_deadlines import reset_on_close, unsent_by_process
 
 try:
@@ -186,6 +187,27 @@ class BufferLimit:
             self._limit // MEBIBYTE,
         )
         self._ended = self._ended_bytes = 0
+
+
+def watch_memory(
+    loop: asyncio.AbstractEventLoop, connections: ConnectionSet, limit: int, page: Page | None
+) -> Callable[[], None]:
+    """Limit and free memory while clients are connected. Returns the function that stops that."""
+    freed, buffers = FreedMemory(loop, connections), BufferLimit(loop, connections, limit, page=page)
+
+    def watch() -> None:
+        freed.watch()
+        buffers.watch()
+
+    def stop() -> None:
+        connections.on_first = None
+        freed.stop()
+        buffers.stop()
+
+    freed.start()
+    buffers.start()
+    connections.on_first = watch
+    return stop
 
 
 class _Reader:
