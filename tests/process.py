@@ -224,3 +224,24 @@ def _environment(extra: Mapping[str, str], is_rewritten: bool) -> dict[str, str]
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
     environment.update(extra)
     return environment
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended and its parent knows."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+IN_A_NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
+"""The beginning of a command that is process 1 of its own namespace."""
+
+
+def has_namespaces() -> bool:
+    """Whether this system lets tests make namespaces of processes."""
+    try:
+        return subprocess.run([*IN_A_NAMESPACE, "true"], capture_output=True, timeout=10).returncode == 0
+    except FileNotFoundError:
+        return False

@@ -565,6 +565,7 @@ def test_upgrade_with_a_process_prints_the_outcome(
     ("source", "last"),
     [
         ("import no_such_framework\n", f"no_such_framework is not installed in {sys.prefix}."),
+        ("import json.no_such_module\n", "ModuleNotFoundError: No module named 'json.no_such_module'"),
         ("def broken(:\n", "SyntaxError"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
     ],

@@ -23,6 +23,7 @@ else:
 
 __all__ = [
     "EXTENSIONS_10",
+    "EXTENSIONS_WEBSOCKET",
     "ASGI2Application",
     "ASGI2Protocol",
     "ASGI3Application",
@@ -171,6 +172,9 @@ EXTENSIONS_10: tuple[ExtensionType, ...] = (
     "uvicorn.on_disconnect",
 )
 """Those that clients of HTTP/1.0 have: they know neither chunks, where trailers go, nor interim responses."""
+
+EXTENSIONS_WEBSOCKET: tuple[ExtensionType, ...] = ("tls", "uvicorn.on_disconnect")
+"""Those that WebSockets have, beside the one that all of them have."""
 
 
 class HTTPRequestEvent(TypedDict):

@@ -46,18 +46,19 @@ def print_import_error(exc: Exception) -> bool:
     """
     import traceback  # only after a mistake
 
-    frames = [frame for frame, _ in traceback.walk_tb(exc.__traceback__)]
-    found = [place for place, frame in enumerate(frames) if frame.f_code is _import_module.__code__]
-    if not found:
+    entry, is_found, own = exc.__traceback__, False, None
+    while entry is not None:
+        if entry.tb_frame.f_code is _import_module.__code__:
+            is_found, own = True, entry.tb_next
+        entry = entry.tb_next
+    if not is_found:
         return False
-    step = exc.__traceback__
-    for place, frame in enumerate(frames):
-        if step is None or (place > found[-1] and "importlib" not in frame.f_code.co_filename):
-            break
-        step = step.tb_next
-    traceback.print_exception(type(exc), exc, step)
-    if isinstance(exc, ModuleNotFoundError) and exc.name:
-        print(f"{exc.name.partition('.')[0]} is not installed in {sys.prefix}.", file=sys.stderr)
+    while own is not None and "importlib" in own.tb_frame.f_code.co_filename:
+        own = own.tb_next
+    traceback.print_exception(type(exc), exc, own)
+    # Of a module in a package, such as `a.b`, the package is there.
+    if isinstance(exc, ModuleNotFoundError) and exc.name and "." not in exc.name:
+        print(f"{exc.name} is not installed in {sys.prefix}.", file=sys.stderr)
     return True
 
 

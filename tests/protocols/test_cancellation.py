@@ -8,6 +8,7 @@ import logging
 import random
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.protocols.harness import GET, Client, Service, request, respond, serv
 from tests.protocols.websocket_tools import handshake
 from tests.utils import deep_after, turns, wait_until
 from uvicorn.metrics.page import CANCELLED, Page
+from uvicorn.metrics.routes import Routes
 from uvicorn.serving.state import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -283,6 +285,39 @@ async def test_no_call_with_a_complete_response_is_cancelled(http_protocol_cls: 
         await asyncio.gather(*(visit(service) for _ in range(60)))
         await wait_until(lambda: open_calls == 0)
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "route"),
+    [
+        ({"route": "/text"}, "/text"),
+        ({"route": SimpleNamespace(path="/object")}, "/object"),
+        ({"route": SimpleNamespace(path_format="/format", path="/object")}, "/format"),
+        ({"route": object()}, ""),
+        ({"path_template": "/template"}, "/template"),
+        ({}, ""),
+        ({"endpoint": print}, ""),
+    ],
+)
+def test_route_is_read_from_the_scope(scope: dict[str, Any], route: str) -> None:
+    assert Routes().of(scope) == route
+
+
+def test_route_of_an_endpoint_is_searched_once() -> None:
+    """In the routes of its application, those of mounted ones included."""
+    below = SimpleNamespace(path="/{item}", endpoint=len)
+    found = [object(), SimpleNamespace(path="/items", routes=[below]), SimpleNamespace(path="/", endpoint=repr)]
+
+    class Unhashable:
+        __hash__ = None  # type: ignore[assignment]
+
+    routes, app = Routes(), SimpleNamespace(routes=found)
+    for _ in range(2):
+        assert routes.of({"app": app, "endpoint": len}) == "/items/{item}"
+        assert routes.of({"app": app, "endpoint": repr}) == "/"
+        assert routes.of({"app": app, "endpoint": Unhashable()}) == ""
+    app.routes = []
+    assert routes.of({"app": app, "endpoint": len}) == "/items/{item}"
 
 
 async def test_websocket_is_cancelled_unless_it_knows_of_the_end(http_protocol_cls: Any, ws_protocol_cls: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import APP_BEGINS, ServerProcess
+from tests.process import APP_BEGINS, IN_A_NAMESPACE, ServerProcess, has_namespaces
 from tests.utils import is_listening, open_connection, request, wait_for
 from uvicorn.protocols.http.auto import CORE
 from uvicorn.serving import init_signals
@@ -24,7 +24,7 @@ if sys.platform != "linux":
 def is_zombie(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
         return False
 
 
@@ -64,17 +64,8 @@ import os, subprocess, sys
 """
 )
 
-IN_A_NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
-
-def _has_namespaces() -> bool:
-    try:
-        return subprocess.run([*IN_A_NAMESPACE, "true"], capture_output=True, timeout=10).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
-@pytest.mark.skipif(not _has_namespaces(), reason="this system lets nobody make namespaces of processes")
+@pytest.mark.skipif(not has_namespaces(), reason="this system lets nobody make namespaces of processes")
 def test_parent_that_is_process_1_leaves_no_zombies(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     command = [*IN_A_NAMESPACE, sys.executable, "-m", "uvicorn"]
@@ -113,7 +104,7 @@ def _term(server: ServerProcess) -> int:
     return server.wait(timeout=30)
 
 
-@pytest.mark.skipif(not _has_namespaces(), reason="this system lets nobody make namespaces of processes")
+@pytest.mark.skipif(not has_namespaces(), reason="this system lets nobody make namespaces of processes")
 @pytest.mark.parametrize(
     "mode", [[], ["--preload", "--workers", "2"], ["--threads", "2"]], ids=lambda mode: "".join(mode[:1])
 )
@@ -128,7 +119,7 @@ def test_process_1_obeys_sigterm_while_it_imports(tmp_path: Path, mode: list[str
 
 
 @pytest.mark.skipif(CORE != "native", reason="the kernel's timer is the native core's")
-@pytest.mark.skipif(not _has_namespaces(), reason="this system lets nobody make namespaces of processes")
+@pytest.mark.skipif(not has_namespaces(), reason="this system lets nobody make namespaces of processes")
 def test_process_1_obeys_sigterm_while_an_import_locks_the_interpreter(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(WAITING)
     command = [*IN_A_NAMESPACE, sys.executable, "-m", "uvicorn"]
@@ -141,7 +132,7 @@ def test_process_1_obeys_sigterm_while_an_import_locks_the_interpreter(tmp_path:
         assert _term(server) == 128 + signal.SIGKILL
 
 
-@pytest.mark.skipif(not _has_namespaces(), reason="this system lets nobody make namespaces of processes")
+@pytest.mark.skipif(not has_namespaces(), reason="this system lets nobody make namespaces of processes")
 def test_process_1_does_not_wait_for_threads_of_an_executor(tmp_path: Path) -> None:
     """Any other process dies of the signal that is raised again. Without threads the status is 0, as upstream's."""
     (tmp_path / "app.py").write_text(WAITING)
@@ -166,7 +157,7 @@ def test_other_processes_keep_the_default_action() -> None:
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
         return ""
 
 

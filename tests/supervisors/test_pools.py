@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.process import ServerProcess
-from tests.supervisors.test_preload import is_gone
+from tests.process import ServerProcess, is_gone
 from tests.utils import request, wait_for
 from uvicorn.supervisors import pools
 from uvicorn.supervisors.pools import Outcome, Plan, PoolEnvironment, Pools

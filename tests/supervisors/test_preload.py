@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.process import ServerProcess
+from tests.process import ServerProcess, is_gone
 from tests.utils import request, wait_for
 from uvicorn.config import Config
 from uvicorn.supervisors import Multiprocess
@@ -59,14 +59,6 @@ def descriptors(pid: int) -> set[str]:
         with contextlib.suppress(OSError):
             found.add(os.readlink(f"/proc/{pid}/fd/{number}"))
     return {name for name in found if name.startswith(("pipe:", "socket:"))}
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def test_workers_have_the_application_of_their_parent(cwd: Path) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.process import ServerProcess
-from tests.supervisors.test_preload import SERVES, descriptors, is_gone
+from tests.process import ServerProcess, is_gone
+from tests.supervisors.test_preload import SERVES, descriptors
 from tests.utils import request, wait_for
 from uvicorn._subprocess import is_command
 from uvicorn.config import LOGGING_CONFIG, Config

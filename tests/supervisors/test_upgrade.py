@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.process import APP_BEGINS, ROOT, ServerProcess
+from tests.process import APP_BEGINS, IN_A_NAMESPACE, ROOT, ServerProcess, has_namespaces, is_gone
 from tests.supervisors.load import Load
 from tests.utils import is_listening, open_connection, read_until, request, wait_for
 from uvicorn.supervisors import upgrade_status
@@ -109,15 +109,6 @@ def pid_of(address: tuple[str, int] | str) -> int:
 
 def answer(address: tuple[str, int] | str) -> list[str]:
     return request(address).partition(b"\r\n\r\n")[2].split(b"\r\n")[1].decode().split()
-
-
-def is_gone(pid: int) -> bool:
-    """Whether the process has ended; a zombie has, but waits for its parent."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def wait_until_gone(server: ServerProcess, pid: int) -> None:
@@ -555,17 +546,7 @@ def test_command_names_its_reasons(cwd: Path) -> None:
         assert not is_gone(worker)
 
 
-IN_A_NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
-
-
-def _has_namespaces() -> bool:
-    try:
-        return subprocess.run([*IN_A_NAMESPACE, "true"], capture_output=True, timeout=10).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
-@pytest.mark.skipif(not _has_namespaces(), reason="this system lets nobody make namespaces of processes")
+@pytest.mark.skipif(not has_namespaces(), reason="this system lets nobody make namespaces of processes")
 def test_process_1_refuses(cwd: Path) -> None:
     start = [*IN_A_NAMESPACE, *INTERPRETER]
     with running(cwd, "app:app", "--port", "0", command=start) as server:

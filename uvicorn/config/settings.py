@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 from uvicorn._types import ASGIApplication, ExtensionType
 from uvicorn.config._declare import declarative, rows_of, setting
 from uvicorn.logging import LOG_LEVELS, LOGGING_CONFIG
+from uvicorn.rules import paths
 from uvicorn.worker_events import WorkerEvent
 
 if TYPE_CHECKING:
@@ -898,8 +899,8 @@ class Settings:
         default=None,
         section="Limits",
         needs=("limit_active_requests",),
-        pattern="/[^?#*]*\\*?",
-        form="a path that begins with a slash, with a `*` at most at its end",
+        pattern=paths.PATTERN,
+        form=paths.FORM,
         kw_only=True,
         multiple=True,
         protocols=True,
@@ -1033,8 +1034,8 @@ class Settings:
         default=None,
         section="Application",
         needs=("on_disconnect=cancel", "asgi_extensions"),
-        pattern="/[^?#*]*\\*?",
-        form="a path that begins with a slash, with a `*` at most at its end",
+        pattern=paths.PATTERN,
+        form=paths.FORM,
         kw_only=True,
         multiple=True,
         protocols=True,

@@ -15,29 +15,49 @@ _ATTRIBUTES = ("path_format", "path", "rule")
 """Of a route object: FastAPI's and Starlette's, any other's, werkzeug's."""
 
 
-def route_of(scope: Any) -> str:
-    """Return the route of a request or WebSocket by its scope; `NO_ROUTE` if the application has left none.
-
-    `scope["route"]` is a text, or an object as FastAPI's (`path_format`, `path`, `rule`). Litestar's is
-    `scope["path_template"]`; of Starlette, which leaves the endpoint only, it is that of the router's route.
-    """
-    route = scope.get("route")
-    if route is None:
-        template = scope.get("path_template")
-        return template if isinstance(template, str) else _of_endpoint(scope)
-    if isinstance(route, str):
-        return route
-    for name in _ATTRIBUTES:
-        found = getattr(route, name, None)
-        if isinstance(found, str):
-            return found
-    return NO_ROUTE
+MOST_ENDPOINTS = 1024
+"""Endpoints whose routes are remembered."""
 
 
-def _of_endpoint(scope: Any) -> str:
-    endpoint = scope.get("endpoint")
-    routes = getattr(scope.get("app"), "routes", None) if endpoint is not None else None
-    return NO_ROUTE if routes is None else _find(routes, endpoint, "")
+class Routes:
+    """Finds the routes of requests and WebSockets by their scopes."""
+
+    def __init__(self) -> None:
+        self._of_endpoints: dict[Any, str] = {}
+
+    def of(self, scope: Any) -> str:
+        """Return the route; `NO_ROUTE` if the application has left none.
+
+        `scope["route"]` is a text, or an object as FastAPI's (`path_format`, `path`, `rule`). Litestar's is
+        `scope["path_template"]`; of Starlette, which leaves the endpoint only, it is that of the router's route.
+        """
+        route = scope.get("route")
+        if route is None:
+            template = scope.get("path_template")
+            return template if isinstance(template, str) else self._of_endpoint(scope)
+        if isinstance(route, str):
+            return route
+        for name in _ATTRIBUTES:
+            found = getattr(route, name, None)
+            if isinstance(found, str):
+                return found
+        return NO_ROUTE
+
+    def _of_endpoint(self, scope: Any) -> str:
+        endpoint = scope.get("endpoint")
+        routes = getattr(scope.get("app"), "routes", None)
+        if endpoint is None or routes is None:
+            return NO_ROUTE
+        try:
+            # A search passes all routes of the application.
+            known = self._of_endpoints.get(endpoint)
+        except TypeError:  # it cannot be hashed
+            return _find(routes, endpoint, "")
+        if known is None:
+            known = _find(routes, endpoint, "")
+            if len(self._of_endpoints) < MOST_ENDPOINTS:
+                self._of_endpoints[endpoint] = known
+        return known
 
 
 def _find(routes: Any, endpoint: Any, prefix: str) -> str:

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+PATTERN: Final = r"/[^?#*]*\*?"
+"""The regular expression of a pattern."""
+
+FORM: Final = "a path that begins with a slash, with a `*` at most at its end"
+"""The same for messages and documents."""
 
 
 class PathPatterns:

@@ -20,6 +20,7 @@ setting has none of this.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -35,7 +36,7 @@ from uvicorn._types import (
     ProtocolConfig,
 )
 from uvicorn.metrics.page import CANCELLED, Page
-from uvicorn.metrics.routes import route_of
+from uvicorn.metrics.routes import Routes
 from uvicorn.rules.paths import PathPatterns
 
 REPORT_INTERVAL = 60.0
@@ -122,6 +123,7 @@ class CancelOnDisconnect:
         self._loop = loop
         self._metrics = metrics
         self._calls: dict[int, _Call] = {}
+        self._routes = Routes()
         self._durations: dict[str, float] = {}
         self._report: asyncio.TimerHandle | None = None
         self._cancelled: Counter[str] = Counter()
@@ -130,28 +132,28 @@ class CancelOnDisconnect:
 
     def wrap(self, app: ASGI3Application) -> ASGI3Application:
         """Return the application as the protocols have to call it."""
+        return functools.partial(self.run, app)
 
-        async def watched(scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> Any:
-            call = _Call(scope, asyncio.current_task(), self._loop.time(), getattr(receive, "__self__", None))
-            if scope["type"] == "websocket":
-                receive, send = call.watch(receive, send)
-            key = id(scope)
-            self._calls[key] = call
-            try:
-                if call.has_left:
-                    self.client_left(scope)
-                return await app(scope, receive, send)
-            except asyncio.CancelledError:
-                if not (call.is_cancelled and _uncancel(call.task)):
-                    raise
-            finally:
-                del self._calls[key]
-                if call.timer is not None:
-                    call.timer.cancel()
-                if not call.is_cancelled:
-                    self._learn(call)
-
-        return watched
+    async def run(self, app: ASGI3Application, scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> Any:
+        """Call the application, and return its result."""
+        call = _Call(scope, asyncio.current_task(), self._loop.time(), getattr(receive, "__self__", None))
+        if scope["type"] == "websocket":
+            receive, send = call.watch(receive, send)
+        key = id(scope)
+        self._calls[key] = call
+        try:
+            if call.has_left:
+                self.client_left(scope)
+            return await app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not (call.is_cancelled and _uncancel(call.task)):
+                raise
+        finally:
+            del self._calls[key]
+            if call.timer is not None:
+                call.timer.cancel()
+            if not call.is_cancelled:
+                self._learn(call)
 
     def client_left(self, scope: Any) -> None:
         """The client of this request or WebSocket has disconnected: cancel the call after the grace."""
@@ -174,7 +176,7 @@ class CancelOnDisconnect:
 
     def _wants(self, scope: Any) -> bool:
         """Whether this call is to be cancelled, as the application says, or the settings."""
-        offered = scope.get("extensions", {}).get(ON_DISCONNECT, {})
+        offered = (scope.get("extensions") or {}).get(ON_DISCONNECT)
         marked = scope.get(ON_DISCONNECT, offered.get("action") if isinstance(offered, dict) else None)
         if marked in ("cancel", "ignore"):
             return bool(marked == "cancel")
@@ -194,8 +196,7 @@ class CancelOnDisconnect:
     def _note(self, call: _Call) -> None:
         if self._metrics is not None:
             self._metrics.add(CANCELLED)
-        route = route_of(call.scope)
-        ran = self._loop.time() - call.since
+        route, ran = self._routes.of(call.scope), self._loop.time() - call.since
         self._cancelled[route] += 1
         self._ran += ran
         self._spared += max(0.0, self._durations.get(route, 0.0) - ran)
@@ -204,7 +205,7 @@ class CancelOnDisconnect:
 
     def _learn(self, call: _Call) -> None:
         """Note how long a call of this route takes that was not cancelled."""
-        route, ran = route_of(call.scope), self._loop.time() - call.since
+        route, ran = self._routes.of(call.scope), self._loop.time() - call.since
         known = self._durations.get(route)
         if known is not None:
             self._durations[route] = known + _WEIGHT * (ran - known)

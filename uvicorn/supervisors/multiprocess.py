@@ -257,7 +257,7 @@ class Multiprocess:
     def handle_usr2(self) -> None:
         """Start a process that runs the same command and takes over."""
         if self.upgrades is None:
-            logger.debug("Received signal %s, but no handler is defined for it.", "USR2")
+            _note_unhandled("USR2")
         else:
             self.upgrades.request("SIGUSR2")
 
@@ -424,7 +424,7 @@ class Multiprocess:
             if handler is not None:
                 handler()
             else:
-                logger.debug("Received signal %s, but no handler is defined for it.", name)
+                _note_unhandled(name)
 
     def handle_int(self) -> None:
         """End."""
@@ -455,7 +455,7 @@ class Multiprocess:
     def handle_usr1(self) -> None:
         """Log the workers' requests and tasks, with the setting `debug_requests`."""
         if not self.config.debug_requests:
-            logger.debug("Received signal %s, but no handler is defined for it.", "USR1")
+            _note_unhandled("USR1")
             return
         # The answers come to the thread that handles signals. One of them waits for those, however many signals come.
         if self._is_writing.acquire(blocking=False):
@@ -481,6 +481,10 @@ class Multiprocess:
             return
         with self._lock:
             self._pool.scale(self._pool.size - 1)
+
+
+def _note_unhandled(name: str) -> None:
+    logger.debug("Received signal %s, but no handler is defined for it.", name)
 
 
 def _new_aggregator() -> MetricsAggregator:

@@ -94,7 +94,7 @@ class Attempt:
 
     Args:
         timeout: seconds until it has to serve; None for any time.
-        grace: seconds to end after it has failed; None for any time.
+        kill_delay: seconds to end after it has failed; None for any time.
 
     Raises:
         OSError: it cannot be started.
@@ -106,7 +106,7 @@ class Attempt:
         description: Description,
         descriptors: Iterable[int],
         timeout: float | None,
-        grace: float | None,
+        kill_delay: float | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         import subprocess  # needed by few
@@ -114,7 +114,7 @@ class Attempt:
         self.state = State.PENDING
         self.reason = ""
         self._clock = clock
-        self._timeout, self._grace = timeout, grace
+        self._timeout, self._kill_delay = timeout, kill_delay
         self._control, theirs = socket.socketpair()
         try:
             with theirs:
@@ -190,7 +190,7 @@ class Attempt:
         if self.state in (State.FAILED, State.GONE):
             return
         self.state, self.reason = State.FAILED, reason
-        self._kill_at = None if self._grace is None else self._clock() + self._grace
+        self._kill_at = None if self._kill_delay is None else self._clock() + self._kill_delay
         if self.process.poll() is None:
             self.process.terminate()
 
@@ -252,8 +252,10 @@ class Upgrades:
             return False
         try:
             description, descriptors = self._description()
-            grace = GracePeriods.of(self._config).total
-            self._attempt = Attempt(self._start, description, descriptors, self._config.worker_ready_timeout, grace)
+            kill_delay = GracePeriods.of(self._config).total
+            self._attempt = Attempt(
+                self._start, description, descriptors, self._config.worker_ready_timeout, kill_delay
+            )
         except OSError as exc:
             logger.error(
                 "The upgrade failed: no process can be started (%s). Process [%d] keeps serving.", exc, os.getpid()

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -106,6 +105,8 @@ class Status:
 def _directory() -> Path:
     if sys.platform == "win32":
         raise NotImplementedError("Windows has no SIGUSR2")
+    import tempfile  # needed without /proc only
+
     return Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}"
 
 

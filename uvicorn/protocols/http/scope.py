@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, cast
 from urllib.parse import quote, unquote
 
-from uvicorn._types import EXTENSIONS_10, ON_DISCONNECT, HTTPScope, WebSocketScope
+from uvicorn._types import EXTENSIONS_10, EXTENSIONS_WEBSOCKET, HTTPScope, WebSocketScope
 from uvicorn.protocols.http.wire.head import RequestLine
 from uvicorn.tls.extension import EXTENSION as TLS
 from uvicorn.tls.extension import describe
@@ -141,6 +141,7 @@ class ScopeBase:
     ) -> WebSocketScope:
         """Return the scope of a WebSocket that is asked for."""
         _, http_version, path, raw_path, query_string, _ = line
+        shared = [extension for extension in self.extensions if extension in EXTENSIONS_WEBSOCKET]
         return {
             "type": "websocket",
             "asgi": {"version": self.asgi_version, "spec_version": "2.4"},
@@ -155,8 +156,5 @@ class ScopeBase:
             "headers": headers,
             "state": self.state.copy(),
             "subprotocols": subprotocols,
-            "extensions": {
-                "websocket.http.response": {},
-                **self._offer([e for e in self.extensions if e in (TLS, ON_DISCONNECT)]),
-            },
+            "extensions": self._offer(["websocket.http.response", *shared]),
         }

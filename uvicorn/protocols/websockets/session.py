@@ -126,6 +126,7 @@ class WebSocketSession(Attributes):
         "_incoming",
         "_answer",
         "_closing",
+        "_cancellation",
         "__weakref__",
     )
 
@@ -160,6 +161,7 @@ class WebSocketSession(Attributes):
         self._log = SessionLog(logging.getLogger("uvicorn.error"), self._head, type(self))
         self._task: asyncio.Task[None] | None = None
         self._ticket: RequestTicket | None = None  # among the requests that are active, until it is accepted
+        self._cancellation = server_state.cancellation(config, self.loop)
 
     # The hooks of a subclass, for its library.
 
@@ -240,9 +242,8 @@ class WebSocketSession(Attributes):
         self._incoming.peer_end.take_effect()
         self._closing.lose()
         self.state = SessionState.CLOSED
-        cancellation = self.server_state.cancellation(self.config, self.loop)
-        if cancellation is not None and self.scope is not None:
-            cancellation.client_left(self.scope)
+        if self._cancellation is not None and self.scope is not None:
+            self._cancellation.client_left(self.scope)
         self._output.closer.cancel()
         self.keepalive.close()
         self._closing.release()
@@ -441,8 +442,7 @@ class WebSocketSession(Attributes):
         """Call the application and see to it that the connection ends, well or badly."""
         failed = False
         try:
-            cancellation = self.server_state.cancellation(self.config, self.loop)
-            app = self.app if cancellation is None else cancellation.wrap(self.app)
+            app = self.app if self._cancellation is None else self._cancellation.wrap(self.app)
             result = await cast(Any, app)(self.scope, self.receive, self.send)
         except ClientDisconnected:
             # The application need not handle that its client has gone.

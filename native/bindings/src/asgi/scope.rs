@@ -47,8 +47,8 @@ pub(crate) struct Request<'a, F> {
 
 /// The extension that describes the connection, if it is encrypted.
 const TLS: &str = "tls";
-/// The extension by which an application decides whether its call is cancelled when its client leaves.
-const ON_DISCONNECT: &str = "uvicorn.on_disconnect";
+/// The extension that every WebSocket has.
+const DENIAL: &str = "websocket.http.response";
 
 /// As many scopes wait to be used again as requests of one read mostly are.
 const MAX_SPARES: usize = 32;
@@ -69,9 +69,10 @@ pub(crate) struct ScopeTemplate {
     asgi_items: Items,
     /// The remains of the last scopes. While a request has one, it is the exchange's.
     spare: Several<Spare>,
-    /// Names of those that are offered, and of those that are to clients of HTTP/1.0; mostly none.
+    /// Names of those that are offered, to clients of HTTP/1.0 and for a WebSocket as well.
     extensions: Vec<String>,
     extensions_10: Vec<String>,
+    extensions_websocket: Vec<String>,
     root_path: String,
     raw_root_path: Vec<u8>,
     paths: RefCell<Vec<Option<KeptPath>>>,
@@ -129,9 +130,14 @@ impl ScopeTemplate {
         if config.getattr("request_id")?.is_truthy()? {
             scope.set_item(&names.request_id, py.None())?;
         }
-        let known: Vec<String> = py.import("uvicorn._types")?.getattr("EXTENSIONS_10")?.extract()?;
+        let types = py.import("uvicorn._types")?;
         let extensions = settings.extensions.clone();
-        let extensions_10 = extensions.iter().filter(|name| known.contains(name)).cloned().collect();
+        let known_to = |names: &str| -> PyResult<Vec<String>> {
+            let known: Vec<String> = types.getattr(names)?.extract()?;
+            Ok(extensions.iter().filter(|name| known.contains(name)).cloned().collect())
+        };
+        let extensions_10 = known_to("EXTENSIONS_10")?;
+        let extensions_websocket = [vec![DENIAL.to_owned()], known_to("EXTENSIONS_WEBSOCKET")?].concat();
         let root_path = settings.root_path.clone();
         let raw_root_path = if root_path.is_ascii() {
             root_path.clone().into_bytes()
@@ -149,6 +155,7 @@ impl ScopeTemplate {
             spare: Several::new(MAX_SPARES, settings.reuse),
             extensions,
             extensions_10,
+            extensions_websocket,
             root_path,
             raw_root_path,
             paths: RefCell::new(paths),
@@ -230,17 +237,7 @@ impl ScopeTemplate {
         scope.set_item(&names.headers, headers)?;
         scope.set_item(&names.state, peer.app_state.bind(py).copy()?)?;
         scope.set_item(intern!(py, "subprotocols"), PyList::new(py, subprotocols)?)?;
-        let extensions = PyDict::new(py);
-        extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
-        if self.extensions.iter().any(|name| name == TLS)
-            && let Some(tls) = peer.tls(py)?
-        {
-            extensions.set_item(TLS, tls)?;
-        }
-        if self.extensions.iter().any(|name| name == ON_DISCONNECT) {
-            extensions.set_item(ON_DISCONNECT, PyDict::new(py))?;
-        }
-        scope.set_item(&names.extensions, extensions)?;
+        scope.set_item(&names.extensions, offer(py, &self.extensions_websocket, peer)?)?;
         Ok(scope)
     }
 
