@@ -52,6 +52,9 @@ INTERPRETER = [sys.executable, "-m", "uvicorn"]
 
 PROFILES = {"workers": ("--workers", "2"), "single": (), "threads": ("--threads", "2")}
 
+EACH = ["workers", "single", pytest.param("threads", marks=pytest.mark.deep)]
+"""The profiles; several event loops hand over by the same code as a single one."""
+
 PRELOADED = ("--workers", "2", "--preload")
 
 COUNTS = ("--workers", "--threads")
@@ -276,7 +279,7 @@ def test_settings_of_the_successor_are_read_afresh(before: str, after: str, cwd:
         assert not (cwd / "new.sock").exists()
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", EACH)
 def test_file_of_a_unix_socket_stays(profile: str, cwd: Path) -> None:
     path = cwd / "app.sock"
     with running(cwd, *PROFILES[profile], "--uds", str(path)) as server:
@@ -324,7 +327,7 @@ def environment_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes() if sys.platform == "linux" else b""
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", EACH)
 def test_metrics_stay_at_their_address(profile: str, cwd: Path) -> None:
     with running(cwd, *PROFILES[profile], "--metrics", "127.0.0.1:0") as server:
         port = int(server.wait_for_pattern(r"Metrics on http://127.0.0.1:(\d+)/")[0][1])
@@ -361,7 +364,7 @@ def test_program_is_run_again_as_it_was(cwd: Path) -> None:
 
 
 @pytest.mark.measures_children
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", EACH)
 def test_failing_successor_leaves_the_old_one_serving(profile: str, cwd: Path) -> None:
     """And the next one, which is in order, takes over."""
     with running(cwd, *PROFILES[profile], "--uds", str(cwd / "app.sock")) as server:
@@ -391,7 +394,7 @@ def test_successor_that_is_not_ready_in_time_is_ended(cwd: Path) -> None:
 
 
 @pytest.mark.measures_children
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", EACH)
 def test_signals_during_an_upgrade(profile: str, cwd: Path) -> None:
     """A second SIGUSR2 is ignored, and SIGTERM ends both."""
     with running(cwd, *PROFILES[profile]) as server:
@@ -464,7 +467,7 @@ def test_embedded_server_keeps_the_default_actions(cwd: Path) -> None:
 # systemd
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", EACH)
 def test_service_manager_gets_the_new_main_process(profile: str, cwd: Path) -> None:
     manager = Manager(cwd / "notify")
     with running(cwd, *PROFILES[profile], "--systemd", env=manager.environment()) as server:
