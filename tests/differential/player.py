@@ -106,8 +106,11 @@ class Application:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
         """One request."""
         found = _IDENT(scope.get("raw_path", b""))
+        client = scope["state"]["client"]
         request = self.requests.get(found[1].decode() if found else "", self.default)
-        record = Record(request.ident, scope["state"]["client"])
+        if request.ident.partition("-")[0] != str(client):
+            request = self.default  # a changed byte has made one client's path another's
+        record = Record(request.ident, client)
         self.records.append(record)
         record.notes[()] = {
             "scope": freeze(scope),

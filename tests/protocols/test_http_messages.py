@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections.abc
 import functools
+import gc
 import inspect
 import sys
 import warnings
@@ -574,3 +575,24 @@ async def test_callables_take_just_their_arguments(http_protocol_cls: Any) -> No
         await functools.partial(send, BODY)()
 
     assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+async def test_a_kept_callable_keeps_no_task(http_protocol_cls: Any) -> None:
+    """Once the call is over, what is left of it in an application's hands does not hold the task that it ran in."""
+    tasks: list[weakref.ref[Any]] = []
+    kept: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        tasks.append(weakref.ref(asyncio.current_task()))
+        kept.extend([receive, send])
+        await asyncio.sleep(0)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(GET)
+        await wait_until(lambda: bool(tasks))
+        await wait_until(lambda: not service.state.tasks)
+        gc.collect()
+        assert len(kept) == 2 and tasks[0]() is None

@@ -134,7 +134,7 @@ class RequestResponseCycle:
         course: of the metrics, if there are any.
         waiting: notified when the client disconnects while the application has not been called yet.
         gated: its place, where the number of active requests is limited, from the start of its application on.
-        task: in which the application is called, once its first turn is over.
+        task: in which the application is called, from the end of its first turn to that of the call.
     """
 
     __slots__ = (
@@ -299,6 +299,8 @@ class RequestResponseCycle:
                 else:
                     logger.error(texts.NOT_COMPLETED)
         finally:
+            # An application may keep `send` or `receive`, and with them this object; its task ends here.
+            self.task = None
             if self.state is not COMPLETE:
                 # Later calls of `receive` are too late for the request, too.
                 self.body_given = True
