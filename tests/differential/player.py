@@ -87,8 +87,10 @@ class Application:
     """The application of one run of a case."""
 
     def __init__(self, case: Case) -> None:
-        self.requests: dict[str, Request] = {
-            request.ident: request for client in case.clients for request in client.requests
+        self.requests: dict[tuple[int, str], Request] = {
+            (number, request.ident): request
+            for number, client in enumerate(case.clients)
+            for request in client.requests
         }
         answer: list[Operation] = [("receive-all",), ("start", 200, (), "list", False), ("body", "bytes", 5, False)]
         self.default = Request("?", "", b"", answer)
@@ -107,9 +109,8 @@ class Application:
         """One request."""
         found = _IDENT(scope.get("raw_path", b""))
         client = scope["state"]["client"]
-        request = self.requests.get(found[1].decode() if found else "", self.default)
-        if request.ident.partition("-")[0] != str(client):
-            request = self.default  # a changed byte has made one client's path another's
+        # Of this client's alone: a changed byte may have made its path another's.
+        request = self.requests.get((client, found[1].decode() if found else ""), self.default)
         record = Record(request.ident, client)
         self.records.append(record)
         record.notes[()] = {
