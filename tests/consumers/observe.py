@@ -49,6 +49,8 @@ MOMENTARY = {
     r"\b\d{15,}\b": "NUMBER",
 }
 
+#: The line at the start that says which implementation serves.
+STARTS_AS = r"Fork of uvicorn [0-9.]+; HTTP core: native"
 
 SERVER_FRAME = re.compile(r'  File ".*/site-packages/uvicorn/')
 
@@ -98,7 +100,7 @@ def observe(consumer: Consumer, environment: Environment, stop_by: signal.Signal
     replaced = {**place.momentary(), rf"\b{process.pid}\b": "PID", **MOMENTARY, **consumer.momentary}
 
     def lines(text: Iterable[str]) -> list[str]:
-        return [line for line in without_moment(text, replaced) if not _matches(line, consumer.noise)]
+        return [line for line in without_moment(text, replaced) if not _matches(line, (STARTS_AS, *consumer.noise))]
 
     def log(text: str) -> list[str]:
         kept = lines(without_server_frames(text.splitlines()))

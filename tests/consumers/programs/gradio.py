@@ -16,7 +16,7 @@ def talk(client: Client) -> None:
     client.post("/gradio_api/upload", files={"files": ("a.txt", b"x" * 100_000)})
     joined = {"data": ["you"], "fn_index": 0, "session_hash": "session"}
     client.post("/gradio_api/queue/join", json=joined)
-    client.stream("/gradio_api/queue/data?session_hash=session").read_until("close_stream")
+    client.get("/gradio_api/queue/data?session_hash=session")
 
 
 CONSUMERS = [
