@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 Message = MutableMapping[str, Any]
@@ -177,6 +177,34 @@ async def stream(scope: Message, receive: Receive, send: Send) -> None:
     await send(_head(None))
     for _ in range(10):
         await send({"type": "http.response.body", "body": KIB, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+TOKEN = b"data: " + b"t" * 12 + b"\n\n"
+TOKEN_INTERVAL = 0.02
+STREAM_PATH = "/stream"
+TOKENS = 1500
+
+
+async def ticks() -> AsyncIterator[int]:
+    """`TOKENS` times, one each `TOKEN_INTERVAL`: a model that is as fast whatever the server takes."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    for number in range(TOKENS):
+        yield number
+        due += TOKEN_INTERVAL
+        await asyncio.sleep(due - loop.time())
+
+
+async def tokens(scope: Message, receive: Receive, send: Send) -> None:
+    """20 bytes each 20 ms at /stream, hello anywhere else."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    if scope["path"] != STREAM_PATH:
+        return await _answer(send, HELLO)
+    await send(_head(None, b"text/event-stream"))
+    async for _ in ticks():
+        await send({"type": "http.response.body", "body": TOKEN, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -19,6 +19,7 @@ from bench.environment import Cores
 from bench.errors import BenchError, LoadError, NotReady, ServerError
 from bench.load import generators
 from bench.load.base import Aim, Generator, verdict
+from bench.load.own import MARKED
 from bench.model import Burst, Load, Machine, Sample
 from bench.plan import Block, Scenario
 from bench.process import Elsewhere, MemoryWatch, Request, Server
@@ -32,8 +33,6 @@ WARMER = "closedloop"
 WARMING_CONNECTIONS = 50
 # How much longer than asked a generator may take before it is ended.
 GRACE = 30.0
-# What a generator prints when what follows is to be measured, or no more.
-MARKED = "bench: mark\n"
 
 # Others may use this share of one core where the server runs.
 TOLERATED = 0.05
@@ -346,7 +345,7 @@ def stage_applications(directory: Path) -> Path:
     stage = directory / "stage"
     try:
         stage.mkdir(exist_ok=True)
-        for name in ("apps", "apps_fastapi", "apps_starlette"):
+        for name in ("apps", "apps_fastapi", "apps_sse", "apps_starlette"):
             shutil.copyfile(HERE / f"{name}.py", stage / f"bench_{name}.py")
         directory = stage / apps.MOUNT[1:]
         directory.mkdir(exist_ok=True)

@@ -132,6 +132,20 @@ def _websocket(
     )
 
 
+def _tokens(name: str, about: str, app: str) -> Workload:
+    """500 streams of server-sent events."""
+    return Workload(
+        name,
+        f"500 streams, an event of 20 bytes each {apps.TOKEN_INTERVAL * 1000:.0f} ms, {about}; a request is one event, "
+        "its latency the jitter",
+        app,
+        response_bytes=len(apps.HELLO),
+        connections=500,
+        generator="tokens",
+        options={"stream-path": apps.STREAM_PATH, "interval": str(apps.TOKEN_INTERVAL)},
+    )
+
+
 # What `websocket` measures.
 WEBSOCKETS = (
     _websocket("echo-64", "64 B of text echoed, one message under way on each socket", 64),
@@ -237,6 +251,9 @@ TABLE = (
         response_bytes=len(FASTAPI_ANSWER),
         bound_by="application",
     ),
+    _tokens("tokens", "plain ASGI", "tokens"),
+    _tokens("tokens-fastapi", "FastAPI's StreamingResponse", "bench_apps_sse:fastapi"),
+    _tokens("tokens-sse", "sse-starlette", "bench_apps_sse:sse"),
     Workload(
         "websocket",
         "one message echoed at a time per socket",

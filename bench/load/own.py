@@ -16,6 +16,8 @@ from bench.load.base import Aim
 from bench.model import Burst, Load, decode
 
 MARK = "bench: "
+MARKED = "bench: mark\n"
+"""Printed when what follows is to be measured, and again when no more is; the harness answers with a line."""
 
 
 class Own:
@@ -57,6 +59,13 @@ def burst(latencies: Sequence[float], seconds: float, errors: Mapping[str, int],
     kinds = {kind: count for kind, count in errors.items() if count}
     known = histogram.latency(recorded)
     return Burst(len(latencies), seconds, kinds, known, received, histogram.encode(recorded) if known else None)
+
+
+def mark() -> None:
+    """Have the harness read the server's figures now."""
+    sys.stdout.write(MARKED)
+    sys.stdout.flush()
+    sys.stdin.readline()
 
 
 def main(argv: Sequence[str], drive: Callable[[Aim, Load], Burst]) -> int:

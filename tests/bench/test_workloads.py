@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from bench.load import generators, variety
 from bench.load.accept import Newcomers
 from bench.load.base import Aim
 from bench.load.closedloop import Closed
+from bench.load.sockets import Connection
+from bench.load.tokens import Stream, Tokens
 from bench.load.wrk import Wrk
 from bench.model import Burst, Load, Sample
 from bench.plan import Scenario
@@ -79,7 +82,7 @@ def test_a_generator_that_would_do_something_else_is_refused(tool: str, workload
     assert str(caught.value) == words
 
 
-@pytest.mark.parametrize("name", ["post-percent", "variety", "pattern", "busy", "busy-path", "downloads"])
+@pytest.mark.parametrize("name", ["post-percent", "variety", "pattern", "busy", "busy-path", "downloads", "interval"])
 def test_every_option_of_a_workload_is_heeded_by_some_generator(name: str) -> None:
     assert any(name in generator.abilities for generator in generators.GENERATORS.values())
 
@@ -140,6 +143,31 @@ def test_newcomers_wait_from_connect_to_answer_and_the_busy_ones_go_on(tmp_path:
     from bench.load import histogram
 
     assert histogram.merge([burst.histogram]).get_total_count() == 30
+
+
+def test_events_count_with_their_distance_from_the_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of a stream has none, and those that arrive together are an interval off."""
+    clock = iter([10.0, 10.02, 10.05, 10.07])
+    monkeypatch.setattr("bench.load.tokens.time.perf_counter", lambda: next(clock))
+    tokens = Tokens(Aim(1, tmp_path, options={"stream-path": "/", "interval": "0.02"}), Load("tokens", 1, 1, 1.0))
+    tokens.starts = 10.01
+    with socket.socket() as sock:
+        connection = Connection(sock)
+        connection.reader = Stream()
+        for data in (
+            b"HTTP/1.1 200 OK\r\n",
+            b"a: b\r\n\r\n5\r\na\n\n",
+            b"b\n\n",
+            b"c\n\nd\n\n",
+            b"half of an ",
+            b"event\n\n",
+        ):
+            tokens.take(connection, data)
+        assert [round(jitter, 6) for jitter in tokens.jitter] == [0.0, 0.01, 0.02, 0.0]
+        tokens.take(connection, None)
+        connection.reader = Stream()
+        tokens.take(connection, b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+    assert tokens.errors == {"read": 1, "status": 1}
 
 
 @pytest.mark.parametrize(
