@@ -51,6 +51,10 @@ ROUTES_NAMED = 5
 _WEIGHT = 0.1
 """Of the latest duration, in the average of its route."""
 
+_MEASURED = 256
+"""Calls whose durations are all measured; after these every `_EVERY`th."""
+_EVERY = 16
+
 logger = logging.getLogger("uvicorn.error")
 
 
@@ -125,6 +129,7 @@ class CancelOnDisconnect:
         self._calls: dict[int, _Call] = {}
         self._routes = Routes()
         self._durations: dict[str, float] = {}
+        self._ended = 0
         self._report: asyncio.TimerHandle | None = None
         self._cancelled: Counter[str] = Counter()
         self._ran = 0.0
@@ -152,7 +157,8 @@ class CancelOnDisconnect:
             del self._calls[key]
             if call.timer is not None:
                 call.timer.cancel()
-            if not call.is_cancelled:
+            self._ended = ended = self._ended + 1
+            if (ended <= _MEASURED or not ended % _EVERY) and not call.is_cancelled:
                 self._learn(call)
 
     def client_left(self, scope: Any) -> None:
