@@ -19,6 +19,7 @@ pub(crate) mod places;
 pub(crate) mod pulse;
 pub(crate) mod queued_bytes;
 pub(crate) mod reuse;
+pub(crate) mod routes;
 pub(crate) mod settings;
 pub(crate) mod shortcuts;
 pub(crate) mod task;
