@@ -46,12 +46,16 @@ class RouteMap:
     Args:
         app: the application, with middleware around it.
         clock: in seconds.
+
+    Attributes:
+        is_current: whether the last answer was that of the application as it is, not of up to `REBUILD_INTERVAL` ago.
     """
 
     def __init__(self, app: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._clock = clock
         self._built: float | None = None
+        self.is_current = True
         self._known: dict[int, list[str]] = {}
         self._held: list[Any] = []
         """Objects whose ids are keys."""
@@ -59,10 +63,11 @@ class RouteMap:
     def of(self, key: Any) -> list[str]:
         """Return the templates of a route object or an endpoint: several if it is mounted or included repeatedly."""
         found = self._known.get(id(key))
+        self.is_current = found is not None
         if found is None:
             now = self._clock()
             if self._built is None or now - self._built >= REBUILD_INTERVAL:
-                self._built = now
+                self._built, self.is_current = now, True
                 self._known, self._held = {}, []
                 self._add_all(self._app, "", 0)
                 found = self._known.get(id(key))
@@ -140,9 +145,9 @@ class Routes:
         known = [] if self._map is None else self._map.of(key)
         if len(known) == 1:
             return known[0], True
-        own = _of_context(scope, route) if route is not None else self._of_endpoint(scope)
+        own, is_fixed = _of_context(scope, route) if route is not None else (self._of_endpoint(scope), False)
         if not known:
-            return own, self._map is None and route is not None
+            return own, is_fixed and (self._map is None or self._map.is_current)
         # The same application mounted twice, or the same router included twice.
         paths = [template for template in known if template.endswith(own)] or known
         return next((template for template in paths if _is_below(template, scope)), paths[0]), False
@@ -181,13 +186,16 @@ def _is_mount(route: Any) -> bool:
     return hasattr(route, "routes") and not hasattr(route, "endpoint")
 
 
-def _of_context(scope: Any, route: Any) -> str:
-    """Return the template of a route object, which FastAPI knows better if its router was included with a prefix."""
+def _of_context(scope: Any, route: Any) -> tuple[str, bool]:
+    """Return the template of a route object, and whether it is that of the object alone.
+
+    FastAPI knows more if its router was included with a prefix.
+    """
     own = scope.get("fastapi")
     context = own.get("effective_route_context") if isinstance(own, dict) else None
     if context is not None and getattr(context, "original_route", None) is route:
-        return template_of(getattr(context, "starlette_route", None) or context)
-    return template_of(route)
+        return template_of(getattr(context, "starlette_route", None) or context), False
+    return template_of(route), True
 
 
 def _effective(routes: Any) -> Iterator[Any]:

@@ -175,6 +175,10 @@ class WorkerFigures:
     routes: RouteFigures | None = None
 
 
+_SAME_AS_GAUGE = "uvicorn_connections_total"
+"""A counter whose family would have the name of a gauge; its name stays, and its type is not told."""
+
+
 def render(totals: Sequence[int], workers: WorkerFigures, is_open: bool = False) -> str:
     """Return the text of all metrics; `is_open`: in the format of OpenMetrics, which has exemplars."""
     lines = _lines(totals, workers)
@@ -188,6 +192,8 @@ def _opened(line: str) -> str:
     if not line.startswith("# "):
         return line
     mark, keyword, name, text = line.split(" ", 3)
+    if name == _SAME_AS_GAUGE:
+        return f"{mark} {keyword} {name} unknown" if keyword == "TYPE" else line
     return f"{mark} {keyword} {name.removesuffix('_total')} {text}"
 
 

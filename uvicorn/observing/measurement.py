@@ -57,7 +57,7 @@ class Measurement:
         if shape is not None and shape.capacity:
             page.routes = table = RouteTable(page, shape, app)
             announce_routes(app)
-            sample = functools.partial(table.sample, tasks or set())
+            sample = functools.partial(table.sample, set() if tasks is None else tasks)
         self._probe = LagProbe(page, asyncio.get_running_loop(), sample=sample)
         self._probe.start()
 

@@ -46,7 +46,7 @@ def route_lines(figures: RouteFigures, is_open: bool) -> Iterator[str]:
             layout.cancelled,
         ),
         ("websocket_sessions_total", "counter", "Accepted WebSockets.", sessions, layout.sessions),
-        ("websocket_sessions", "gauge", "Open WebSockets.", sessions, layout.in_flight),
+        ("open_websockets", "gauge", "Open WebSockets.", sessions, layout.in_flight),
         ("cancelled_websockets_total", "counter", "WebSockets that were cancelled.", sessions, layout.cancelled),
     ):
         yield from _head(f"route_{name}", kind, text)
