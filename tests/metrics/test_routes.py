@@ -15,7 +15,7 @@ import pytest
 import websockets
 
 from tests.metrics.test_page import ask, over_http2, streaming
-from tests.utils import open_connection, read_until, request, run_server, server_port, wait_until
+from tests.utils import open_connection, read_to_end, read_until, request, run_server, server_port, wait_until
 from uvicorn.config import Config
 from uvicorn.config.errors import SettingError
 from uvicorn.metrics.page import BOUNDS, METHODS, Page
@@ -55,7 +55,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         return
-    status = int(rest) if rest.isdecimal() else 200
+    status = int(rest) if len(rest) == 3 else 200
     await send({"type": "http.response.start", "status": status, "headers": []})
     if rest == "parts":
         await send({"type": "http.response.body", "body": b"first", "more_body": True})
@@ -97,19 +97,20 @@ def named(found: dict[str, str], name: str) -> dict[str, str]:
 
 async def test_requests_are_counted_by_method_route_and_status(http_protocol_cls: Any) -> None:
     async with counting(http=http_protocol_cls) as (server, page):
-        for target, method, fields, body in (
-            ("/items/1", "GET", [SAMPLED], b""),
-            ("/items/404", "GET", [], b""),
-            ("/items/fail", "GET", [], b""),
-            ("/items/parts", "POST", ["content-length: 7"], b"1234567"),
-            ("/items/1", "HEAD", [], b""),
-            ("/items/405", "DELETE", [], b""),
-            ("/none/1", "GET", [], b""),
-            ("/long/1", "GET", [], b""),
-            ("/beyond/1", "GET", [], b""),
-            ("/beyond/2", "BREW", [], b""),
+        for target, method, fields in (
+            ("/items/1", "GET", [SAMPLED]),
+            ("/items/404", "GET", []),
+            ("/items/fail", "GET", []),
+            ("/items/1", "HEAD", []),
+            ("/items/405", "DELETE", []),
+            ("/none/1", "GET", []),
         ):
-            await asyncio.to_thread(request, ("127.0.0.1", server_port(server)), target, method, fields, body)
+            await ask(server, target, method, fields)
+        post = b"POST /items/parts HTTP/1.1\r\nhost: a\r\ncontent-length: 7\r\nconnection: close\r\n\r\n1234567"
+        with open_connection(("127.0.0.1", server_port(server)), post) as client:
+            assert b" 200 " in await asyncio.to_thread(read_to_end, client)
+        for target, method in (("/long/1", "GET"), ("/beyond/1", "GET"), ("/beyond/2", "BREW")):
+            await ask(server, target, method)
         with open_connection(("127.0.0.1", server_port(server)), b"no request\r\n\r\n") as client:
             assert b" 400 " in await asyncio.to_thread(read_until, client, b"\r\n")
         await wait_until(lambda: not server.server_state.connections)
@@ -449,6 +450,7 @@ def test_a_route_object_that_fails_fails_no_request() -> None:
     assert table.slot_of({"route": Failing()}, 0) == (table.none(0), False)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("framework", ["fastapi", "starlette", "litestar", "django", "quart", "flask"])
 async def test_frameworks(framework: str) -> None:
     """The frameworks themselves; each leaves the template of an item below a prefix."""
@@ -470,13 +472,19 @@ async def test_frameworks(framework: str) -> None:
         "server": ("127.0.0.1", 2),
     }
     sent: list[Any] = []
+    is_complete = asyncio.Event()
     waiting = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> Any:
-        return waiting.pop() if waiting else await asyncio.get_running_loop().create_future()
+        if waiting:
+            return waiting.pop()
+        await is_complete.wait()
+        return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
         sent.append(message)
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            is_complete.set()
 
     await app(scope, receive, send)
     assert sent[0]["status"] == 200
@@ -527,7 +535,7 @@ def _django() -> Any:
     async def read(request: Any, item: int) -> HttpResponse:
         return HttpResponse("item")
 
-    urls = SimpleNamespace(urlpatterns=[path("api/items/<int:item>", read)])
+    urls = type("Urls", (), {"urlpatterns": [path("api/items/<int:item>", read)]})
     if not settings.configured:
         settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF=urls, MIDDLEWARE=[])
         django.setup()

@@ -251,7 +251,7 @@ class CountsByRoute(Protocol):
         """A request begins."""
 
     def refuse(self, row: int, status: int) -> None:
-        """Count what was no request."""
+        """Count invalid input."""
 
     def cancelled(self, scope: Any) -> None:
         """Count a call of the application that was cancelled."""
@@ -379,10 +379,10 @@ class Course:
         self._status = status
 
     def receive(self, size: int) -> None:
-        """So many bytes of the request body have come."""
+        """Count bytes of the request body that have arrived."""
 
     def send(self, size: int) -> None:
-        """So many bytes of the body were written."""
+        """Count bytes of the response body that were written."""
 
     def end(self, is_complete: bool = False) -> None:
         """Count the end of the response, which `is_complete` or not; only the first call counts."""

@@ -289,7 +289,7 @@ class RouteTable:
         return RouteCourse(page, row, self, _KINDS.get(method, _KINDS["other"]), scope)
 
     def end(self, course: RouteCourse, status: int, duration: int, is_complete: bool) -> None:
-        """A request has ended, after so many nanoseconds; `is_complete`: with its whole response."""
+        """Count a request that has ended, after `duration` nanoseconds; `is_complete`: with its whole response."""
         layout, words, kind = self.layout, self._words, course.kind
         slot = self.none(kind) if status == METHOD_NOT_ALLOWED else self.slot_of(course.scope, kind)[0]
         words[slot + layout.statuses + min(status // 100, STATUS_CLASSES - 1)] += 1
@@ -319,7 +319,7 @@ class RouteTable:
             self._words[place + offset] = word
 
     def refuse(self, row: int, status: int) -> None:
-        """Count what was no request, in the same class as the page does."""
+        """Count invalid input, in the same class as the page does."""
         self._words[self.none(row) + self.layout.statuses + status // 100] += 1
 
     def cancelled(self, scope: Any) -> None:
@@ -408,11 +408,11 @@ class RouteCourse(Course):
         super().run()
 
     def receive(self, size: int) -> None:
-        """So many bytes of the request body have come."""
+        """Count bytes of the request body that have arrived."""
         self.received += size
 
     def send(self, size: int) -> None:
-        """So many bytes of the body were written; with the first ones the head has left."""
+        """Count bytes of the response body that were written; with the first ones the head has left."""
         self.sent += size
         if self.first_byte < 0:
             self.first_byte = monotonic_ns() - self._since
@@ -461,13 +461,13 @@ class RouteFigures:
 class RouteTotals:
     """Adds up the tables of running event loops and the sums of those that have ended.
 
-    No more series are told apart than one table has: the rest is `other`, and stays that.
+    There are no more series than in one table: further ones are added to `other`, and stay there.
     """
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._past = RouteFigures(shape)
-        self._told_apart: set[tuple[int, str]] = set()
+        self._admitted: set[tuple[int, str]] = set()
 
     def retire(self, words: Any) -> None:
         """Keep the sums of a table whose event loop has ended; what was in flight is gone."""
@@ -477,7 +477,7 @@ class RouteTotals:
             self._past.add(kind, route, counts, exemplars)
 
     def figures(self, tables: Iterable[Any]) -> RouteFigures:
-        """Return the sums of these tables, and of those that were retired."""
+        """Return the sums of these and of the retired tables."""
         figures = RouteFigures(self._shape)
         figures.update(self._past)
         for words in tables:
@@ -505,10 +505,10 @@ class RouteTotals:
             yield KINDS[kind], route, counts, _exemplars_of(words, slot, layout)
 
     def _merged(self, kind: int, route: str) -> tuple[int, str]:
-        if (kind, route) not in self._told_apart:
-            if len(self._told_apart) >= self._shape.capacity:
+        if (kind, route) not in self._admitted:
+            if len(self._admitted) >= self._shape.capacity:
                 return kind, OTHER
-            self._told_apart.add((kind, route))
+            self._admitted.add((kind, route))
         return kind, route
 
 

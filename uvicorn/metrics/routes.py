@@ -128,9 +128,9 @@ class Routes:
         return self.find(scope)[0]
 
     def find(self, scope: Any) -> tuple[str, bool]:
-        """Return the route, and whether it is always that of what the scope refers to.
+        """Return the route, and whether every scope with the same route object has that route.
 
-        That is the first of `route`, `path_template` and `endpoint` that the scope has.
+        The object is the first of `route`, `path_template` and `endpoint` that the scope has.
         """
         route = scope.get("route")
         if isinstance(route, str):

@@ -176,7 +176,7 @@ class WorkerFigures:
 
 
 _SAME_AS_GAUGE = "uvicorn_connections_total"
-"""A counter whose family would have the name of a gauge; its name stays, and its type is not told."""
+"""A counter whose family would have the name of a gauge; its name stays, and its type becomes `unknown`."""
 
 
 def render(totals: Sequence[int], workers: WorkerFigures, is_open: bool = False) -> str:

@@ -70,7 +70,7 @@ impl Routes {
         }))
     }
 
-    /// A request has ended, after so many nanoseconds; `is_complete`: with its whole response.
+    /// Count a request that has ended, after `duration` nanoseconds; `is_complete`: with its whole response.
     #[inline]
     pub(super) fn end(
         &self,
@@ -109,7 +109,7 @@ impl Routes {
         }
     }
 
-    /// Count what was no request.
+    /// Count invalid input.
     #[cold]
     pub(super) fn refuse(&self, words: &Words, method: usize, status: u16) {
         let class = usize::from(status / 100).min(places::STATUS_CLASSES - 1);
