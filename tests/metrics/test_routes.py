@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -566,6 +568,25 @@ def _flask() -> Any:
         return "item"
 
     return WSGIMiddleware(app)
+
+
+def test_the_dashboard_and_the_alerts_name_metrics_that_are_exposed() -> None:
+    yaml = pytest.importorskip("yaml")
+    deployment = Path(__file__).parents[2] / "docs" / "deployment"
+    dashboard = json.loads((deployment / "grafana.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    rules = [
+        rule
+        for group in yaml.safe_load((deployment / "prometheus-rules.yaml").read_text())["groups"]
+        for rule in group["rules"]
+    ]
+    queries += [rule["expr"] for rule in rules]
+    routes = RouteTotals(SHAPE).figures([counted("/a").words])
+    text = render([1] * 1000, WorkerFigures({1: 1}, {("start", None): 1}, {"default": 1}, routes=routes))
+    exposed = {*re.findall(r"# TYPE (\w+)", text), *re.findall(r"^(\w+)[{ ]", text, re.MULTILINE)}
+    named_there = {name for query in queries for name in re.findall(r"(?<![:\w])uvicorn_\w+", query)}
+    assert len(named_there) > 15 and named_there <= exposed
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
 def test_kinds_of_series() -> None:

@@ -470,7 +470,7 @@ class RouteTotals:
         self._admitted: set[tuple[int, str]] = set()
 
     def retire(self, words: Any) -> None:
-        """Keep the sums of a table whose event loop has ended; what was in flight is gone."""
+        """Keep the sums of a table whose event loop has ended, without its gauges."""
         gauge = self._shape.layout.in_flight - self._shape.layout.statuses
         for kind, route, counts, exemplars in self._read(words):
             counts[gauge] = 0
