@@ -29,11 +29,11 @@ def route_lines(figures: RouteFigures, is_open: bool) -> Iterator[str]:
             if count := figures.number(series, layout.statuses + number):
                 yield f'uvicorn_route_requests_total{{{labels},status="{name}"}} {count}'
     text = "From request head to response end, by route."
-    yield from _histogram(figures, "route_request_duration_seconds", text, requests, layout.duration, is_open)
+    yield from _histogram(figures, "request_duration_seconds", text, requests, layout.duration, is_open)
     text = "From request head to the first byte of the response body, by route."
-    yield from _histogram(figures, "route_time_to_first_byte_seconds", text, requests, layout.first_byte)
+    yield from _histogram(figures, "time_to_first_byte_seconds", text, requests, layout.first_byte)
     text = "From readable connection to application call, by route."
-    yield from _histogram(figures, "route_request_queue_wait_seconds", text, requests, layout.queue_wait)
+    yield from _histogram(figures, "request_queue_wait_seconds", text, requests, layout.queue_wait)
     for name, kind, text, rows, place in (
         ("requests_in_flight", "gauge", "Requests being answered, sampled twice a second.", requests, layout.in_flight),
         ("request_body_bytes_total", "counter", "Bytes of request bodies.", requests, layout.received),
@@ -53,7 +53,7 @@ def route_lines(figures: RouteFigures, is_open: bool) -> Iterator[str]:
         for labels, series in rows:
             yield f"uvicorn_route_{name}{{{labels}}} {figures.number(series, place)}"
     text = "From acceptance to end of a WebSocket, by route."
-    yield from _histogram(figures, "route_websocket_duration_seconds", text, sessions, layout.duration)
+    yield from _histogram(figures, "websocket_duration_seconds", text, sessions, layout.duration)
 
 
 def escaped(value: str) -> str:
@@ -68,6 +68,7 @@ def _head(name: str, kind: str, text: str) -> tuple[str, str]:
 def _histogram(
     figures: RouteFigures, name: str, text: str, rows: _Rows, place: int, has_exemplars: bool = False
 ) -> Iterator[str]:
+    name = f"route_{name}"
     yield from _head(name, "histogram", text)
     bounds = [*map(str, figures.shape.bounds), "+Inf"]
     for labels, series in rows:

@@ -25,8 +25,8 @@ use super::loan::Loan;
 use super::peer::Peer;
 use super::scope::Lent;
 use super::stream::{Follows, Stream};
+use crate::base::course::Course;
 use crate::base::line::Line;
-use crate::base::metrics::Course;
 
 /// The answer to the request of an application that failed.
 const SERVER_ERROR: &str = "Internal Server Error";

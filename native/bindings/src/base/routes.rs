@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
+use super::course::{Course, nanoseconds};
 use super::ffi::words::Words;
-use super::metrics::{Course, nanoseconds};
 use super::places;
 
 /// Two halves of the trace id, nanoseconds, nanoseconds since the epoch, seal.
