@@ -442,6 +442,8 @@ def run(
     on_disconnect: OnDisconnectType = "ignore",
     on_disconnect_grace: float = 0.5,
     on_disconnect_exempt: Sequence[str] | str | None = None,
+    metrics_routes: int = 0,
+    metrics_buckets: str | None = None,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

@@ -431,10 +431,18 @@ class Server:
             self._debugging = Debugging(config, config.in_flight)
             self._cleanup.callback(self._debugging.close)
         if self.metrics_page is not None or config.metrics is not None:
+            from uvicorn.metrics.route_table import Shape
             from uvicorn.observing.measurement import Measurement
 
             with blaming(f"metrics={config.metrics!r}", status=STARTUP_FAILURE):
-                measurement = Measurement(self.metrics_page, config.metrics or "", config.certificate_names)
+                measurement = Measurement(
+                    self.metrics_page,
+                    config.metrics or "",
+                    config.certificate_names,
+                    Shape.of(config) if config.metrics_routes else None,
+                    config.loaded_app,
+                    self.server_state.tasks,
+                )
             self._cleanup.callback(measurement.close)
             self.server_state.metrics = measurement.page
             if self._debugging is not None:

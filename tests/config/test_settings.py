@@ -49,6 +49,7 @@ SPECIAL: dict[str, Sample] = {
     "env_file": Sample(["--env-file", "empty.env"], "empty.env"),
     "log_config": Sample(["--log-config", "log.json"], "log.json"),
     "use_colors": Sample(["--no-use-colors"], False, "false"),
+    "metrics_buckets": Sample(["--metrics-buckets", "0.1,1"], "0.1,1"),
     "reload_dirs": Sample(
         ["--reload-dir", "one", "--reload-dir", "two"], ("one", "two"), os.pathsep.join(("one", "two"))
     ),

@@ -145,6 +145,26 @@ def metrics(trial: Trial) -> Finding:
         }
 
 
+@REQUESTS.feature("Request metrics by route")
+def route_metrics(trial: Trial) -> Finding:
+    """The number and the duration of a request are exported with a label for its route."""
+    port = free_port()
+    means = {
+        OURS: Means("`--metrics-routes`", ["--metrics", f"127.0.0.1:{port}", "--metrics-routes", "10"]),
+        GRANIAN: Means("", ["--metrics", "--metrics-port", str(port), "--metrics-scrape-interval", "1"]),
+    }
+    with trial.serving(means) as server:
+        assert server.ask("/pid").status == 200
+
+        def said() -> str:
+            return ask(Way(("127.0.0.1", port)), "/metrics").body.decode()
+
+        return {
+            "number": eventually(lambda: re.search(r'requests_total\{.*route="', said()), 5),
+            "duration": eventually(lambda: re.search(r'duration\w*_bucket\{.*route="', said()), 5),
+        }
+
+
 def counted(text: str) -> int:
     """How many requests a text tells of, of Prometheus, statsd, or nginx."""
     pages = re.findall(r"(?m)^\w*requests\w*(?:\{.*\})? (\d+)(?:\.0)?$|^ \d+ \d+ (\d+) $", text)

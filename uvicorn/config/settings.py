@@ -1041,6 +1041,25 @@ class Settings:
         protocols=True,
         help="Never cancel requests of this path; with `*` at its end of all paths with this prefix. May be repeated.",
     )
+    metrics_routes: int = setting(
+        default=0,
+        section="Workers",
+        kw_only=True,
+        minimum=0,
+        maximum=4096,
+        unit="series",
+        needs=("metrics",),
+        help="Also count by method and route: the first N of these series, and further ones as `other`. 0 is off.",
+    )
+    metrics_buckets: str | None = setting(
+        default=None,
+        section="Workers",
+        kw_only=True,
+        check="uvicorn.metrics.route_table:parse_bounds",
+        form="at most 64 increasing numbers of seconds, separated by commas",
+        needs=("metrics_routes",),
+        help="Bounds of the histograms by route, in seconds: `0.01,0.1,1`. Default: those of the other histograms.",
+    )
 
     def __post_init__(self) -> None:
         """Derive further attributes from the arguments; here none."""

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from enum import IntEnum
 from time import monotonic_ns
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "other")
 """Methods that are distinguished, in the order of the native core."""
@@ -244,22 +244,47 @@ _METHODS = {name: REQUESTS + row * STATUS_CLASSES for row, name in enumerate(MET
 _OTHERS = REQUESTS + OTHER_METHOD * STATUS_CLASSES
 
 
+class CountsByRoute(Protocol):
+    """A table of the same counters by method and route: `route_table.RouteTable`."""
+
+    def begin(self, page: Page, row: int, method: str, scope: Any) -> Course:
+        """A request begins."""
+
+    def refuse(self, row: int, status: int) -> None:
+        """Count invalid input."""
+
+    def cancelled(self, scope: Any) -> None:
+        """Count a call of the application that was cancelled."""
+
+    def open_session(self, scope: Any) -> tuple[int, int]:
+        """A WebSocket was accepted; returns what `close_session` needs."""
+
+    def close_session(self, session: tuple[int, int]) -> None:
+        """It has ended."""
+
+
 class Page:
-    """The places of one event loop; pickled to its process, they are the same memory there."""
+    """The places of one event loop; pickled to its process, they are the same memory there.
+
+    Attributes:
+        words: the numbers.
+        routes: counts by route, if that is wanted; there is room for it behind the places then.
+    """
 
     def __init__(self, memory: mmap.mmap, descriptor: int = -1, name: str = "") -> None:
         self.words = memoryview(memory).cast("Q")
+        self.routes: CountsByRoute | None = None
         self._descriptor = descriptor
         self._name = name
 
     @classmethod
-    def make(cls, name: str = "") -> Page:
-        """Return an empty page. With a unique `name` a child process can open it, too.
+    def make(cls, name: str = "", more: int = 0) -> Page:
+        """Return an empty page, with `more` words behind the places. A child process can open it by a unique `name`.
 
         Raises:
             OSError: there is no memory for it.
         """
-        size = PLACES * 8
+        size = (PLACES + more) * 8
         if not name:
             return cls(mmap.mmap(-1, size))
         if sys.platform == "win32":
@@ -283,18 +308,19 @@ class Page:
 
     def __getstate__(self) -> Any:
         if sys.platform == "win32":
-            return self._name
+            return self._name, len(self.words)
         else:
             from multiprocessing.reduction import DupFd
 
-            return DupFd(self._descriptor)
+            return DupFd(self._descriptor), len(self.words)
 
     def __setstate__(self, state: Any) -> None:
-        size = PLACES * 8
+        shared, words = state
+        size = words * 8
         if sys.platform == "win32":
-            self.__init__(mmap.mmap(-1, size, state), name=state)  # type: ignore[misc]
+            self.__init__(mmap.mmap(-1, size, shared), name=shared)  # type: ignore[misc]
         else:
-            descriptor: int = state.detach()
+            descriptor: int = shared.detach()
             self.__init__(mmap.mmap(descriptor, size))  # type: ignore[misc]
             os.close(descriptor)
 
@@ -311,25 +337,34 @@ class Page:
         if nanoseconds > 0:
             words[histogram + BUCKETS] += nanoseconds
 
-    def begin(self, method: str) -> Course:
-        """A request begins."""
+    def begin(self, method: str, scope: Any = None) -> Course:
+        """A request begins, with this scope."""
         self.words[BEGUN] += 1
-        return Course(self, _METHODS.get(method, _OTHERS))
+        row = _METHODS.get(method, _OTHERS)
+        return Course(self, row) if self.routes is None else self.routes.begin(self, row, method, scope)
 
     def refuse(self, status: int) -> None:
         """Count invalid input, or a request that cannot be served, answered with `status`."""
         self.words[_OTHERS + status // 100] += 1
+        if self.routes is not None:
+            self.routes.refuse(OTHER_METHOD, status)
 
 
 class Course:
-    """One request, from its head to its end."""
+    """One request, from its head to its end.
 
-    __slots__ = ("_page", "_row", "_status_class", "_since", "_has_run")
+    Attributes:
+        is_by_route: whether `receive` and `send` have an effect.
+    """
+
+    __slots__ = ("_page", "_row", "_status", "_since", "_has_run")
+
+    is_by_route = False
 
     def __init__(self, page: Page, row: int) -> None:
         self._page: Page | None = page
         self._row = row
-        self._status_class = 0
+        self._status = 0
         self._since = monotonic_ns()
         self._has_run = False
 
@@ -341,22 +376,35 @@ class Course:
 
     def respond(self, status: int) -> None:
         """Its response has begun."""
-        self._status_class = min(status // 100, STATUS_CLASSES - 1)
+        self._status = status
 
-    def end(self) -> None:
-        """Count the end of the response; only the first call counts."""
+    def receive(self, size: int) -> None:
+        """Count bytes of the request body that have arrived."""
+
+    def send(self, size: int) -> None:
+        """Count bytes of the response body that were written."""
+
+    def end(self, is_complete: bool = False) -> None:
+        """Count the end of the response, which `is_complete` or not; only the first call counts."""
         page, self._page = self._page, None
         if page is not None:
             words = page.words
             words[ENDED] += 1
-            words[self._row + self._status_class] += 1
+            words[self._row + min(self._status // 100, STATUS_CLASSES - 1)] += 1
             page.observe(DURATION, monotonic_ns() - self._since)
 
 
 class LagProbe:
-    """Looks again and again how late an event loop is, from `start` to `stop`."""
+    """Looks again and again how late an event loop is, from `start` to `stop`; and calls `sample` then, if given."""
 
-    def __init__(self, page: Page, loop: asyncio.AbstractEventLoop, clock: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(
+        self,
+        page: Page,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], int] = monotonic_ns,
+        sample: Callable[[], None] | None = None,
+    ) -> None:
+        self._sample = sample
         self._page = page
         self._loop = loop
         self._clock = clock
@@ -371,6 +419,8 @@ class LagProbe:
     def look(self) -> None:
         """Note how late this is called."""
         self._page.observe(LOOP_LAG, max(0, self._clock() - self._due))
+        if self._sample is not None:
+            self._sample()
         self.start()
 
     def stop(self) -> None:

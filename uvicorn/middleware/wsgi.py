@@ -37,6 +37,7 @@ from uvicorn._types import (
     StartResponse,
     WSGIApp,
 )
+from uvicorn.metrics.routes import ORIGINAL_SCOPE
 
 _QUEUE_SIZE = 10
 """Messages an application's thread may be ahead of the network: enough to keep both busy, without filling memory."""
@@ -124,7 +125,8 @@ else:
             async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
                 """Serve one scope."""
                 if scope["type"] == "http":
-                    scope = {**scope, "headers": unambiguous_fields(scope["headers"])}
+                    copy: dict = {**scope, "headers": unambiguous_fields(scope["headers"]), ORIGINAL_SCOPE: scope}
+                    scope = copy
                 await super().__call__(scope, receive, send)
 
 
@@ -211,6 +213,7 @@ class WSGIResponder:
         if body is None:
             return
         environ = build_environ(self.scope, {"type": "http.request", "body": b"", "more_body": False}, body)
+        environ["asgi.scope"] = self.scope
         context = contextvars.copy_context()
         run = partial(context.run, self.wsgi, environ, self.start_response)
         thread = self.loop.run_in_executor(self.executor, run)

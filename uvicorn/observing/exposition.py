@@ -24,15 +24,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
+from itertools import chain
 from urllib.parse import parse_qs
 
 from uvicorn.listening import handover
 from uvicorn.listening.sockets import parse_address
 from uvicorn.metrics import page as metrics
 from uvicorn.metrics.page import BOUNDS, CLASSES, FAMILIES, METHODS, PAIRS, PLACES, STATUS_CLASSES, Page
+from uvicorn.metrics.route_table import RouteFigures, RouteTotals, Shape
+from uvicorn.observing.route_exposition import route_lines
 from uvicorn.worker_events import EventKind
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+OPEN_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 PATIENCE = 2.0
 """Seconds that a client has to send its request, and then to read the response."""
@@ -76,9 +81,15 @@ class Lost:
 
 
 class MetricsAggregator:
-    """The pages of several event loops. Used by more than one thread."""
+    """The pages of several event loops. Used by more than one thread.
 
-    def __init__(self) -> None:
+    Args:
+        shape: of the table of routes in each page.
+    """
+
+    def __init__(self, shape: Shape | None = None) -> None:
+        self._shape = shape or Shape()
+        self._by_route = RouteTotals(self._shape)
         self._lock = threading.Lock()
         self._pages: list[Page] = []
         self._past = [0] * PLACES
@@ -93,7 +104,9 @@ class MetricsAggregator:
         """
         with self._lock:
             self._made += 1
-            page = Page.make(f"uvicorn-metrics-{os.getpid()}-{id(self):x}-{self._made}" if shared else "")
+            page = Page.make(
+                f"uvicorn-metrics-{os.getpid()}-{id(self):x}-{self._made}" if shared else "", self._shape.words
+            )
             self._pages.append(page)
         return page
 
@@ -104,10 +117,12 @@ class MetricsAggregator:
                 return
             self._pages.remove(page)
             self._lost += Lost.of(page)
-            past = [sum(numbers) for numbers in zip(self._past, page.words, strict=True)]
+            past = [sum(numbers) for numbers in zip(self._past, page.words[:PLACES], strict=True)]
             for begun, ended in PAIRS:
                 past[ended] = past[begun]
             self._past = past
+            if self._shape.capacity:
+                self._by_route.retire(page.words)
         page.close()
 
     @property
@@ -130,7 +145,15 @@ class MetricsAggregator:
     def totals(self) -> list[int]:
         """The counts of all event loops."""
         with self._lock:
-            return [sum(numbers) for numbers in zip(self._past, *(page.words for page in self._pages), strict=True)]
+            counted = (page.words[:PLACES] for page in self._pages)
+            return [sum(numbers) for numbers in zip(self._past, *counted, strict=True)]
+
+    def routes(self) -> RouteFigures | None:
+        """The counts of all event loops by route; None if they are not counted by route."""
+        if not self._shape.capacity:
+            return None
+        with self._lock:
+            return self._by_route.figures([page.words for page in self._pages])
 
 
 @dataclass(frozen=True)
@@ -142,17 +165,36 @@ class WorkerFigures:
         events: counts of worker events by kind and reason.
         certificates: expiry of each certificate that new connections are shown, in seconds since the epoch, by name.
         lost: requests and connections that were still open when their workers ended.
+        routes: counts by route, if there are any.
     """
 
     resident: Mapping[int, int]
     events: Mapping[tuple[EventKind, str | None], int]
     certificates: Mapping[str, int] = field(default_factory=dict)
     lost: Lost = Lost()
+    routes: RouteFigures | None = None
 
 
-def render(totals: Sequence[int], workers: WorkerFigures) -> str:
-    """Return the text of all metrics."""
-    return "\n".join([*_lines(totals, workers), ""])
+_SAME_AS_GAUGE = "uvicorn_connections_total"
+"""A counter whose family would have the name of a gauge; its name stays, and its type becomes `unknown`."""
+
+
+def render(totals: Sequence[int], workers: WorkerFigures, is_open: bool = False) -> str:
+    """Return the text of all metrics; `is_open`: in the format of OpenMetrics, which has exemplars."""
+    lines = _lines(totals, workers)
+    if workers.routes is not None:
+        lines = chain(lines, route_lines(workers.routes, is_open))
+    return "\n".join([*map(_opened, lines), "# EOF", ""] if is_open else [*lines, ""])
+
+
+def _opened(line: str) -> str:
+    """Return a line as OpenMetrics has it, where a counter's family is named without `_total`."""
+    if not line.startswith("# "):
+        return line
+    mark, keyword, name, text = line.split(" ", 3)
+    if name == _SAME_AS_GAUGE:
+        return f"{mark} {keyword} {name} unknown" if keyword == "TYPE" else line
+    return f"{mark} {keyword} {name.removesuffix('_total')} {text}"
 
 
 def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
@@ -324,14 +366,19 @@ class _Client:
 class Exposition:
     """Answers `GET /metrics` with the result of `text`, from `start` to `close`.
 
+    A client that accepts OpenMetrics gets the result of `open_text`, if that is given.
+
     One thread serves all connections, none of which waits for another. There are no more than `MOST_CLIENTS`: for one
     more, the oldest is closed that has not asked yet.
     """
 
-    def __init__(self, listener: socket.socket, text: Callable[[], str]) -> None:
+    def __init__(
+        self, listener: socket.socket, text: Callable[[], str], open_text: Callable[[], str] | None = None
+    ) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._text = text
+        self._open_text = open_text
         self._requests: Callable[[bool], str] | None = None
         self._token = ""
         self._thread = threading.Thread(target=self._serve, name="uvicorn-metrics", daemon=True)
@@ -494,7 +541,7 @@ class Exposition:
         elif path not in (b"/metrics", b"/"):
             self._say(client, "404 Not Found", b"See /metrics.\n")
         else:
-            self._say(client, *self._text_or_fault(self._text))
+            self._say(client, *self._text_or_fault(self._wanted(client) or self._text))
 
     def _answer_requests(self, client: _Client, query: bytes, requests: Callable[[bool], str], as_json: bool) -> None:
         given = parse_qs(query.decode("latin-1")).get("token", [])
@@ -517,6 +564,9 @@ class Exposition:
 
             threading.Thread(target=tell, name="uvicorn-metrics-requests", daemon=True).start()
 
+    def _wanted(self, client: _Client) -> Callable[[], str] | None:
+        return self._open_text if accepts_open(client.head) else None
+
     def _text_or_fault(self, text: Callable[[], str]) -> tuple[str, bytes]:
         try:
             return "200 OK", text().encode()
@@ -530,7 +580,8 @@ class Exposition:
         method, _, rest = client.head.partition(b" ")
         kind = "text/plain; charset=utf-8"
         if status.startswith("200"):
-            kind = REQUESTS.get(rest.partition(b" ")[0].partition(b"?")[0], CONTENT_TYPE)
+            plain = CONTENT_TYPE if self._wanted(client) is None else OPEN_CONTENT_TYPE
+            kind = REQUESTS.get(rest.partition(b" ")[0].partition(b"?")[0], plain)
         lines = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         client.out = memoryview(lines.encode() + (b"" if method == b"HEAD" else body))
         if client.stage is _Stage.TELLING:
@@ -565,6 +616,26 @@ _STEPS = {
     _Stage.WRITING: Exposition._write,
     _Stage.DRAINING: Exposition._drain,
 }
+
+
+def accepts_open(head: bytes) -> bool:
+    """Tell whether a request accepts OpenMetrics, and prefers it to plain text."""
+    best = {b"application/openmetrics-text": 0.0, b"text/plain": 0.0}
+    for line in head.lower().split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name != b"accept":
+            continue
+        for member in value.split(b","):
+            kind, *parameters = (part.strip() for part in member.split(b";"))
+            weights = [part[2:] for part in parameters if part.startswith(b"q=")]
+            try:
+                weight = float(weights[0]) if weights else 1.0
+            except ValueError:
+                weight = 0.0
+            if kind in best:
+                best[kind] = max(best[kind], weight)
+    open_weight, plain_weight = best.values()
+    return open_weight > 0 and open_weight >= plain_weight
 
 
 def _is_whole(client: _Client) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.metrics.memory import resident_memory
 from uvicorn.metrics.page import LagProbe, Page
+from uvicorn.metrics.route_table import RouteTable, Shape
+from uvicorn.metrics.routes import announce_routes
 from uvicorn.observing.exposition import Exposition, MetricsAggregator, WorkerFigures, bind, render
 
 if TYPE_CHECKING:
@@ -18,7 +21,13 @@ if TYPE_CHECKING:
 class Measurement:
     """The counters of the running event loop: in the page of its supervisor, or in a page that this process exports.
 
-    `names` are those of the certificates.
+    Args:
+        page: that of the supervisor, if there is one.
+        address: where to export otherwise.
+        names: those of the certificates.
+        shape: of the table of routes.
+        app: the application, whose routes those are.
+        tasks: in which requests are in flight.
 
     Attributes:
         page: the counters in memory.
@@ -27,15 +36,29 @@ class Measurement:
         OSError: the address for it cannot be bound.
     """
 
-    def __init__(self, page: Page | None, address: str, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        page: Page | None,
+        address: str,
+        names: Sequence[str] = (),
+        shape: Shape | None = None,
+        app: Any = None,
+        tasks: set[Any] | None = None,
+    ) -> None:
         self._exposition: Exposition | None = None
         if page is None:
-            aggregator = MetricsAggregator()
-            self._exposition = Exposition(bind(address), lambda: text_of(aggregator, names))
+            aggregator = MetricsAggregator(shape)
+            text = functools.partial(text_of, aggregator, names)
+            self._exposition = Exposition(bind(address), text, functools.partial(text, True))
             self._exposition.start()
             page = aggregator.page(shared=False)
         self.page = page
-        self._probe = LagProbe(page, asyncio.get_running_loop())
+        sample: Callable[[], None] | None = None
+        if shape is not None and shape.capacity:
+            page.routes = table = RouteTable(page, shape, app)
+            announce_routes(app)
+            sample = functools.partial(table.sample, set() if tasks is None else tasks)
+        self._probe = LagProbe(page, asyncio.get_running_loop(), sample=sample)
         self._probe.start()
 
     def tell_requests(self, observers: Callable[[], Sequence[Observer]]) -> None:
@@ -53,9 +76,11 @@ class Measurement:
             self._exposition.close()
 
 
-def text_of(aggregator: MetricsAggregator, names: Sequence[str]) -> str:
+def text_of(aggregator: MetricsAggregator, names: Sequence[str], is_open: bool = False) -> str:
     """The metrics of a process without a supervisor, and of certificates of these names."""
     pid = os.getpid()
     memory = resident_memory(pid)
-    figures = WorkerFigures({} if memory is None else {pid: memory}, {}, aggregator.certificates(names))
-    return render(aggregator.totals(), figures)
+    figures = WorkerFigures(
+        {} if memory is None else {pid: memory}, {}, aggregator.certificates(names), routes=aggregator.routes()
+    )
+    return render(aggregator.totals(), figures, is_open)

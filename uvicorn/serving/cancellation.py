@@ -127,7 +127,7 @@ class CancelOnDisconnect:
         self._loop = loop
         self._metrics = metrics
         self._calls: dict[int, _Call] = {}
-        self._routes = Routes()
+        self._routes = Routes(config.loaded_app)
         self._durations: dict[str, float] = {}
         self._ended = 0
         self._report: asyncio.TimerHandle | None = None
@@ -202,6 +202,8 @@ class CancelOnDisconnect:
     def _note(self, call: _Call) -> None:
         if self._metrics is not None:
             self._metrics.add(CANCELLED)
+            if self._metrics.routes is not None:
+                self._metrics.routes.cancelled(call.scope)
         route, ran = self._routes.of(call.scope), self._loop.time() - call.since
         self._cancelled[route] += 1
         self._ran += ran

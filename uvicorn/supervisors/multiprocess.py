@@ -125,7 +125,7 @@ class Multiprocess:
         self._exposition: Exposition | None = None
         self._is_writing = threading.Lock()
         self._start = WorkerStart(config)
-        self._aggregator = None if config.metrics is None else _new_aggregator()
+        self._aggregator = None if config.metrics is None else _new_aggregator(config)
         self._placed: list[Process] = []
         self._pool = WorkerSet(
             self._make_worker,
@@ -272,17 +272,19 @@ class Multiprocess:
         from uvicorn.observing.exposition import Exposition, bind
 
         with blaming(f"metrics={self.config.metrics!r}", status=STARTUP_FAILURE):
-            exposition = Exposition(bind(self.config.metrics), self.metrics_text)
+            exposition = Exposition(
+                bind(self.config.metrics), self.metrics_text, functools.partial(self.metrics_text, True)
+            )
         if self.config.debug_requests:
             exposition.tell_requests(self.requests_text)
         exposition.start()
         return exposition
 
-    def metrics_text(self) -> str:
-        """The counts of the workers in Prometheus' format; empty without the setting `metrics`."""
+    def metrics_text(self, is_open: bool = False) -> str:
+        """The counts of the workers in Prometheus' format, or OpenMetrics; empty without the setting `metrics`."""
         if self._aggregator is None:
             return ""
-        return metrics_of([self])
+        return metrics_of([self], is_open)
 
     def figures(self) -> tuple[list[int], WorkerFigures]:
         """Return the process ids of the workers, and their figures."""
@@ -296,7 +298,8 @@ class Multiprocess:
         totals = [] if self._aggregator is None else self._aggregator.totals()
         ends = {} if self._aggregator is None else self._aggregator.certificates(self.config.certificate_names)
         lost = Lost() if self._aggregator is None else self._aggregator.lost
-        return totals, WorkerFigures(resident, events, ends, lost)
+        routes = None if self._aggregator is None else self._aggregator.routes()
+        return totals, WorkerFigures(resident, events, ends, lost, routes)
 
     def requests_text(self, as_json: bool) -> str:
         """The workers' requests and tasks, as a page or as JSON; not called by the thread that runs this."""
@@ -487,11 +490,12 @@ def _note_unhandled(name: str) -> None:
     logger.debug("Received signal %s, but no handler is defined for it.", name)
 
 
-def _new_aggregator() -> MetricsAggregator:
+def _new_aggregator(config: Config) -> MetricsAggregator:
     # Imported where it is wanted: each worker imports this module.
+    from uvicorn.metrics.route_table import Shape
     from uvicorn.observing.exposition import MetricsAggregator
 
-    return MetricsAggregator()
+    return MetricsAggregator(Shape.of(config))
 
 
 def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
@@ -521,8 +525,8 @@ def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
     return shown(listings, as_json)
 
 
-def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
-    """The counts of the workers of all supervisors, in Prometheus' format."""
+def metrics_of(supervisors: Sequence[Multiprocess], is_open: bool = False) -> str:
+    """The counts of the workers of all supervisors, in Prometheus' format, or that of OpenMetrics."""
     from uvicorn.observing.exposition import Lost, WorkerFigures, render
 
     counted, known = zip(*(supervisor.figures() for supervisor in supervisors), strict=True)
@@ -535,4 +539,9 @@ def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
         events.update(figures.events)
         resident.update(figures.resident)
     totals = [sum(numbers) for numbers in zip(*counted, strict=True)]
-    return render(totals, WorkerFigures(resident, events, ends, sum((figures.lost for figures in known), Lost())))
+    lost = sum((figures.lost for figures in known), Lost())
+    routes = known[0].routes
+    for figures in known[1:]:
+        if routes is not None and figures.routes is not None:
+            routes.update(figures.routes)
+    return render(totals, WorkerFigures(resident, events, ends, lost, routes), is_open)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import logging
 import os
 import sys
@@ -226,13 +227,13 @@ class Pools:
         if address is None:
             return None
         with blaming(f"metrics={address!r}", status=STARTUP_FAILURE):
-            exposition = Exposition(bind(address), self.metrics_text)
+            exposition = Exposition(bind(address), self.metrics_text, functools.partial(self.metrics_text, True))
         supervisors = [pool.supervisor for pool in self.pools]
         if any(supervisor.config.debug_requests for supervisor in supervisors):
             exposition.tell_requests(lambda as_json: requests_of(supervisors, as_json))
         exposition.start()
         return exposition
 
-    def metrics_text(self) -> str:
+    def metrics_text(self, is_open: bool = False) -> str:
         """The counts of the workers of all pools, in Prometheus' format."""
-        return metrics_of([pool.supervisor for pool in self.pools])
+        return metrics_of([pool.supervisor for pool in self.pools], is_open)

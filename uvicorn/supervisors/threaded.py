@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import functools
 import logging
 import os
 import signal
@@ -27,6 +28,7 @@ from uvicorn.config.errors import STARTUP_FAILURE, blaming
 from uvicorn.listening.connection_limit import ConnectionLimit
 from uvicorn.listening.loads import LoadTable, WorkerLoad
 from uvicorn.metrics.page import Page
+from uvicorn.metrics.route_table import Shape
 from uvicorn.observing.debugging import Observer, OnSignal, listings_of, shown
 from uvicorn.observing.exposition import Exposition, MetricsAggregator, bind
 from uvicorn.observing.measurement import text_of
@@ -311,9 +313,10 @@ class ThreadedServer:
         address = self.config.metrics
         if address is None or self.metrics_pages:
             return None
-        aggregator = MetricsAggregator()
+        aggregator = MetricsAggregator(Shape.of(self.config))
+        text = functools.partial(text_of, aggregator, self.config.certificate_names)
         with blaming(f"metrics={address!r}", status=STARTUP_FAILURE):
-            exposition = Exposition(bind(address), lambda: text_of(aggregator, self.config.certificate_names))
+            exposition = Exposition(bind(address), text, functools.partial(text, True))
         if self.config.debug_requests:
             exposition.tell_requests(lambda as_json: shown(listings_of(self.observers), as_json))
         self.metrics_pages = [aggregator.page(shared=False) for _ in range(self.config.threads)]

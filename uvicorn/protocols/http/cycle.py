@@ -196,6 +196,8 @@ class RequestResponseCycle:
 
     def feed(self, data: bytes) -> None:
         """Add a piece of the request body."""
+        if self.course is not None and self.course.is_by_route:
+            self.course.receive(len(data))
         if not self.body:
             self.body = data
         else:
@@ -316,6 +318,8 @@ class RequestResponseCycle:
         sent = stream.body(body, False)
         if self.entry is not None:
             self.entry.sent += sent
+        if self.course is not None and self.course.is_by_route:
+            self.course.send(sent)
         self._end_body()
 
     async def send_500_response(self) -> None:
@@ -370,6 +374,8 @@ class RequestResponseCycle:
             sent = stream.body(body, more_body, self.trailers is not None)
             if self.entry is not None:
                 self.entry.sent += sent
+            if self.course is not None and self.course.is_by_route:
+                self.course.send(sent)
             if not more_body:
                 if self.trailers is None and self.entry is None and not self._events:
                     # As `_end_body`, without the call.
@@ -508,12 +514,16 @@ class RequestResponseCycle:
         """Write some of them."""
         if self.entry is not None:
             self.entry.sent += len(data)
+        if self.course is not None and self.course.is_by_route:
+            self.course.send(len(data))
         self.stream.file(data)
 
     def sent(self, size: int) -> None:
         """Count `size` bytes as sent by the file route."""
         if self.entry is not None:
             self.entry.sent += size
+        if self.course is not None and self.course.is_by_route:
+            self.course.send(size)
         self.stream.sent_past(size)
 
     def complete(self, begun: bool, more_body: bool) -> None:

@@ -518,7 +518,7 @@ class HTTPProtocol(Attributes):
         """The response is complete: go on with the next request, or close."""
         settings, source = self.settings, self._input
         if settings.metrics is not None and source.cycle is not None and source.cycle.course is not None:
-            source.cycle.course.end()
+            source.cycle.course.end(is_complete=True)
         if self._is_fed:
             self._adopted = None
             self._scope = self.scope if settings.customised else None

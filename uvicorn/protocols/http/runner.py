@@ -88,7 +88,7 @@ class Runner:
         if settings.formatted is not None:
             cycle.entry = settings.formatted.begin(cycle.scope)
         if settings.metrics is not None:
-            cycle.course = settings.metrics.begin(cycle.scope["method"])
+            cycle.course = settings.metrics.begin(cycle.scope["method"], cycle.scope)
         return app
 
     def begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:

@@ -127,6 +127,7 @@ class WebSocketSession(Attributes):
         "_answer",
         "_closing",
         "_cancellation",
+        "_counted_session",
         "__weakref__",
     )
 
@@ -162,6 +163,7 @@ class WebSocketSession(Attributes):
         self._task: asyncio.Task[None] | None = None
         self._ticket: RequestTicket | None = None  # among the requests that are active, until it is accepted
         self._cancellation = server_state.cancellation(config, self.loop)
+        self._counted_session: tuple[int, int] | None = None  # by route, from the acceptance on
 
     # The hooks of a subclass, for its library.
 
@@ -238,6 +240,9 @@ class WebSocketSession(Attributes):
         """The connection is gone, for whatever reason."""
         self.server_state.connections.discard(self)
         self._count(CONNECTIONS_CLOSED, SESSIONS_CLOSED)
+        metrics = self.server_state.metrics
+        if self._counted_session is not None and metrics is not None and metrics.routes is not None:
+            metrics.routes.close_session(self._counted_session)
         self._log.trace("%sWebSocket connection lost")
         self._incoming.peer_end.take_effect()
         self._closing.lose()
@@ -409,6 +414,9 @@ class WebSocketSession(Attributes):
         self._log.answered(101, response)
         self.state = _ACCEPTED
         self._count(ACCEPTED)
+        metrics = self.server_state.metrics
+        if metrics is not None and metrics.routes is not None:
+            self._counted_session = metrics.routes.open_session(self.scope)
         self._give_place_back()
         self.open(self._deflate)
         answer.accept(response)

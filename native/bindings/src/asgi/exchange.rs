@@ -25,8 +25,8 @@ use super::loan::Loan;
 use super::peer::Peer;
 use super::scope::Lent;
 use super::stream::{Follows, Stream};
+use crate::base::course::Course;
 use crate::base::line::Line;
-use crate::base::metrics::Course;
 
 /// The answer to the request of an application that failed.
 const SERVER_ERROR: &str = "Internal Server Error";
@@ -122,8 +122,8 @@ pub(crate) struct Exchange {
     pub(crate) trailers: Cell<Option<Box<Trailers>>>,
     /// Of the access log.
     entry: Entry,
-    /// Until it has ended, if it is counted.
-    course: Cell<Option<Box<Course>>>,
+    /// If it is counted.
+    course: Option<Box<Course>>,
     pub(super) seat: Seat,
     /// `receive()` calls that wait.
     pub(super) receivers: Line,
@@ -131,6 +131,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     pub(super) fn new(
+        py: Python<'_>,
         host: Rc<Host>,
         stream: Rc<dyn Stream>,
         peer: Rc<Peer>,
@@ -140,7 +141,7 @@ impl Exchange {
     ) -> Self {
         Self {
             entry: host.access.begin(),
-            course: Cell::new(host.metrics.as_ref().map(|metrics| Box::new(metrics.begin(method)))),
+            course: host.metrics.as_ref().map(|metrics| Box::new(metrics.begin(method, lent.scope.bind(py)))),
             host,
             stream,
             peer,
@@ -207,6 +208,9 @@ impl Exchange {
         }
         let length = self.body.length.get() + data.len();
         self.body.length.set(length);
+        if let Some(course) = &self.course {
+            course.received.set(course.received.get() + data.len());
+        }
         length
     }
 
@@ -231,7 +235,7 @@ impl Exchange {
         if !reachable {
             self.client.set(Client::Unreachable);
             self.log_end(py);
-            self.end_course();
+            self.end_course(py, false);
         }
         self.wake(py)
     }
@@ -308,21 +312,27 @@ impl Exchange {
     /// Note the status of the response, for the metrics.
     #[inline]
     pub(crate) fn note_status(&self, status: u16) {
-        if self.host.metrics.is_some()
-            && let Some(mut course) = self.course.take()
-        {
-            *course = course.respond(status);
-            self.course.set(Some(course));
+        if let Some(course) = &self.course {
+            course.status.set(status);
+        }
+    }
+
+    /// Note that a part of the response has left, and more are to follow.
+    #[inline]
+    pub(super) fn note_part(&self) {
+        if let Some(course) = &self.course {
+            course.note_part();
         }
     }
 
     /// Count the end of the response; the first caller decides.
     #[inline]
-    fn end_course(&self) {
-        if let Some(metrics) = &self.host.metrics
-            && let Some(course) = self.course.take()
+    fn end_course(&self, py: Python<'_>, is_complete: bool) {
+        if let Some(course) = &self.course
+            && let Some(metrics) = &self.host.metrics
+            && !course.is_over.replace(true)
         {
-            metrics.end(*course);
+            metrics.end(course, self.scope.bind(py), is_complete);
             self.stream.note_end();
         }
     }
@@ -333,6 +343,9 @@ impl Exchange {
     #[inline]
     pub(super) fn log_sent(&self, bytes: usize) {
         self.entry.count(bytes);
+        if let Some(course) = &self.course {
+            course.sent.set(course.sent.get() + bytes);
+        }
     }
 
     /// The response is over.
@@ -392,7 +405,7 @@ impl Exchange {
     pub(crate) fn complete(&self, py: Python<'_>) -> PyResult<()> {
         self.state.set(State::Complete);
         self.log_end(py);
-        self.end_course();
+        self.end_course(py, true);
         self.host.request_complete(py)?;
         self.stream.clone().finish(py)?;
         self.wake(py)
@@ -425,7 +438,7 @@ impl Exchange {
         self.log_start(py, 500, || head)?;
         self.log_sent(length);
         self.log_end(py);
-        self.end_course();
+        self.end_course(py, true);
         self.host.request_complete(py)?;
         stream.end(py)?;
         self.state.set(State::Complete);

@@ -224,7 +224,9 @@ impl FileSink {
     #[pyo3(signature = (data, /))]
     fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         let py = data.py();
-        self.exchange.here()?.log_sent(data.as_bytes().len());
+        let exchange = self.exchange.here()?;
+        exchange.log_sent(data.as_bytes().len());
+        exchange.note_part();
         self.guard(py, "write_file", |exchange| exchange.stream.file(py, data))
     }
 
@@ -232,6 +234,7 @@ impl FileSink {
     fn sent(&self, size: usize) -> PyResult<()> {
         let exchange = self.exchange.here()?;
         exchange.log_sent(size);
+        exchange.note_part();
         if let Some(metrics) = &exchange.host.metrics {
             metrics.add(places::BYTES_SENT, size);
         }

@@ -104,7 +104,7 @@ impl Runner {
     ) -> PyResult<Rc<Exchange>> {
         let lent = self.scope.build(py, &self.host.names, request, &peer, self.host.identity.as_ref())?;
         let body = Inflow::new(request.has_body, request.expects_continue);
-        Ok(Rc::new(Exchange::new(self.host.clone(), stream, peer, lent, request.method, body)))
+        Ok(Rc::new(Exchange::new(py, self.host.clone(), stream, peer, lent, request.method, body)))
     }
 
     /// The scope of a request to open a WebSocket, see [`ScopeTemplate::websocket`]; and its id, if it has one.

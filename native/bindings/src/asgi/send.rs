@@ -58,7 +58,7 @@ pub(crate) fn send(this: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<
             this.stream.body(py, body, follows)?;
             this.log_sent(body.map_or(0, |body| body.as_bytes().len()));
             match follows {
-                Follows::Body => {}
+                Follows::Body => this.note_part(),
                 Follows::Trailers => this.await_trailers(py)?,
                 Follows::Nothing => this.complete(py)?,
             }

@@ -1,48 +1,35 @@
 //! The counters of this event loop: see `uvicorn/metrics/page.py` for their places and meaning.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use wire::method::Method;
 
+use super::course::{Course, nanoseconds};
 use super::ffi::words::Words;
 use super::places;
+use super::routes::Routes;
 
 /// One event loop's page of numbers.
 pub(crate) struct Metrics {
     words: Words,
-}
-
-/// A request that is being answered.
-#[derive(Clone, Copy)]
-pub(crate) struct Course {
-    since: Instant,
-    method: Method,
-    status: u16,
-}
-
-impl Course {
-    /// Its response has begun.
-    #[inline]
-    pub(crate) fn respond(self, status: u16) -> Self {
-        Self { status, ..self }
-    }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    /// Counts by route, if that is wanted.
+    pub(crate) routes: Option<Routes>,
 }
 
 impl Metrics {
     /// The numbers in `words`.
     pub(crate) fn new(words: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self { words: Words::of(words)? })
+        Ok(Self { words: Words::of(words)?, routes: None })
     }
 
     /// Those of a `ServerState`, if it counts.
     pub(crate) fn of_state(state: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let Some(page) = state.getattr_opt("metrics")?.filter(|page| !page.is_none()) else { return Ok(None) };
-        Self::new(&page.getattr("words")?).map(Some)
+        let metrics = Self::new(&page.getattr("words")?)?;
+        Ok(Some(Self { routes: Routes::of_page(&page)?, ..metrics }))
     }
 
     /// Count.
@@ -66,24 +53,42 @@ impl Metrics {
 
     /// A request begins, and its application is called at once.
     #[inline]
-    pub(crate) fn begin(&self, method: Method) -> Course {
+    pub(crate) fn begin(&self, method: Method, scope: &Bound<'_, PyDict>) -> Course {
+        let queue_wait = self.words.get(places::READ_DELAY);
         self.words.add(places::BEGUN, 1);
-        self.observe(places::QUEUE_WAIT, self.words.get(places::READ_DELAY));
-        Course { since: Instant::now(), method, status: 0 }
+        self.observe(places::QUEUE_WAIT, queue_wait);
+        Course {
+            since: Instant::now(),
+            method,
+            queue_wait,
+            scope_size: if self.routes.is_some() { scope.len() } else { 0 },
+            status: Cell::new(0),
+            is_over: Cell::new(false),
+            first: Cell::new(None),
+            received: Cell::new(0),
+            sent: Cell::new(0),
+        }
     }
 
-    /// It has ended.
+    /// It has ended; `is_complete`: with its whole response.
     #[inline]
-    pub(crate) fn end(&self, course: Course) {
+    pub(crate) fn end(&self, course: &Course, scope: &Bound<'_, PyDict>, is_complete: bool) {
         self.words.add(places::ENDED, 1);
-        self.count(course.method as usize, course.status);
-        self.observe(places::DURATION, nanoseconds(course.since.elapsed()));
+        self.count(course.method as usize, course.status.get());
+        let duration = nanoseconds(course.since.elapsed());
+        self.observe(places::DURATION, duration);
+        if let Some(routes) = &self.routes {
+            routes.end(&self.words, course, scope, duration, is_complete);
+        }
     }
 
     /// The client's bytes were not a request, or not one that could be served.
     #[cold]
     pub(crate) fn refuse(&self, status: u16) {
         self.count(places::OTHER_METHOD, status);
+        if let Some(routes) = &self.routes {
+            routes.refuse(&self.words, places::OTHER_METHOD, status);
+        }
     }
 
     #[inline]

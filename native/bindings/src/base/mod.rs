@@ -3,6 +3,7 @@
 pub(crate) mod clock;
 pub(crate) mod connections;
 pub(crate) mod coroutine;
+pub(crate) mod course;
 pub(crate) mod end_timer;
 pub(crate) mod error;
 pub(crate) mod ffi;
@@ -19,6 +20,7 @@ pub(crate) mod places;
 pub(crate) mod pulse;
 pub(crate) mod queued_bytes;
 pub(crate) mod reuse;
+pub(crate) mod routes;
 pub(crate) mod settings;
 pub(crate) mod shortcuts;
 pub(crate) mod task;

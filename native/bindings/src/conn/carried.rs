@@ -123,6 +123,10 @@ pub(crate) trait Carried: Sized {
     fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// It is gone: nothing can be sent, and nothing will come.
     fn connection_lost(&self, py: Python<'_>) -> PyResult<()>;
+    /// Its end was counted.
+    fn note_end(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
     /// Abort it after a panic, without inspecting its state.
     fn abandon(&self, py: Python<'_>) -> PyResult<()>;
 
@@ -236,6 +240,7 @@ pub(crate) trait Carried: Sized {
                 for place in Self::ENDS {
                     self.home().count(*place);
                 }
+                self.note_end(py)?;
                 self.hub().connections.discard(protocol.bind(py), &self.home().names)
             }
             None => Ok(()),

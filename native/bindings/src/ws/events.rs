@@ -233,6 +233,16 @@ impl Carried for Session {
         }
     }
 
+    fn note_end(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(routes) = self.core.metrics.as_ref().and_then(|metrics| metrics.routes.as_ref()) else {
+            return Ok(());
+        };
+        match self.any_rare().and_then(|rare| rare.counted.take()) {
+            Some(counted) => routes.close_session(py, counted),
+            None => Ok(()),
+        }
+    }
+
     fn connection_lost(&self, py: Python<'_>) -> PyResult<()> {
         self.forget(py)?;
         self.trace(py, "WebSocket connection lost")?;

@@ -215,6 +215,11 @@ impl Session {
         self.log_handshake(py, answer.status(), &response, true)?;
         self.enter(State::Accepted(Box::new(Wire::new(answer.deflate).in_pieces(self.pieces_from()))));
         self.core.count(places::ACCEPTED);
+        if let Some(routes) = self.core.metrics.as_ref().and_then(|metrics| metrics.routes.as_ref())
+            && let Some(scope) = self.scope.get()
+        {
+            self.rare().counted.set(Some(routes.open_session(scope.bind(py))?));
+        }
         self.give_place_back(py)?;
         self.write_head(py, &response)?;
         self.say(py, ("connection open",))?;

@@ -115,6 +115,8 @@ pub(super) struct Rare {
     pub(super) peer_end: RefCell<Option<PeerEnd>>,
     /// The application's disconnect event.
     disconnect: RefCell<Option<Py<PyDict>>>,
+    /// What the metrics by route know of it, from the acceptance on.
+    pub(super) counted: Cell<Option<Py<PyAny>>>,
     /// The payload of the latest ping, while the peer does not read.
     pub(super) pong: Cell<Option<Box<[u8]>>>,
     /// A `FrameLog`, if debug lines are wanted.
