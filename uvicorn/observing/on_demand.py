@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from uvicorn._compat import has_gil
-from uvicorn.observing.orders import KINDS, MEMORY, Answer, Order
+from uvicorn.observing.orders import ALL, ANY, KINDS, MEMORY, Answer, Order
 
 if TYPE_CHECKING:
     from uvicorn.observing.debugging import Observer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GRACE = 10.0
 """Seconds beyond its time that a process has to emit its last part."""
 
-HURRY = 2.0
+HURRY = 1.0
 """The same if the measurement was stopped."""
 
 _POLL = 0.2
@@ -114,7 +114,7 @@ def measure_here(observers: Callable[[], Sequence[Observer]]) -> Measure:
     def measure(order: Order, is_over: threading.Event) -> Answer:
         arrivals: Arrivals = queue.SimpleQueue()
         pid = os.getpid()
-        if order.worker not in (0, pid):
+        if order.worker not in (ALL, ANY, pid):
             return no_worker([pid])
         job = Job(order, observers(), lambda part: arrivals.put((pid, json.dumps(part))))
         job.start()
@@ -125,8 +125,10 @@ def measure_here(observers: Callable[[], Sequence[Observer]]) -> Measure:
 
 def no_worker(pids: Collection[int]) -> Answer:
     """Return the answer to an order for a process that does not serve."""
-    listed = ", ".join(map(str, sorted(pids))) or "none"
-    return Answer.refusal("400 Bad Request", f"worker must be the id of a process that serves: {listed}.")
+    if not pids:
+        return Answer.refusal("503 Service Unavailable", "No worker serves; try again.")
+    listed = ", ".join(map(str, sorted(pids)))
+    return Answer.refusal("400 Bad Request", f"worker must be all or the id of a process that serves: {listed}.")
 
 
 def collect(

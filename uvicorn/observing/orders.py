@@ -18,6 +18,9 @@ MOST_FRAMES = 64
 PROFILE, MEMORY = "/profile", "/memory"
 PATHS = (PROFILE, MEMORY)
 
+ALL, ANY = 0, -1
+"""Instead of a process id: all workers, and one of them."""
+
 KINDS = {
     "html": "text/html; charset=utf-8",
     "folded": "text/plain; charset=utf-8",
@@ -45,13 +48,13 @@ class Order(NamedTuple):
         format: of the answer.
         by_route: whether results are divided by route.
         idle: whether a profile has threads that wait, each with the time that passes.
-        worker: the process id of the only one that is measured; 0 for all.
+        worker: the process id of the only one that is measured; `ALL` or `ANY`.
     """
 
     path: str
     seconds: float
     rate: int = 100
-    frames: int = 16
+    frames: int = 8
     format: str = ""
     by_route: bool = False
     idle: bool = False
@@ -95,12 +98,21 @@ def order_of(path: str, query: Mapping[str, Sequence[str]]) -> Order:
         path,
         _number(given, "seconds", 10 if path == PROFILE else 60, 1, MOST_SECONDS),
         int(_number(given, "rate", 100, 1, MOST_RATE)),
-        int(_number(given, "frames", 16, 1, MOST_FRAMES)),
+        int(_number(given, "frames", 8, 1, MOST_FRAMES)),
         chosen,
         by == "route" or _flag(given, "route"),
         _flag(given, "idle"),
-        int(_number(given, "worker", 0, 1, 2**31)),
+        _worker(path, given.get("worker", "")),
     )
+
+
+def _worker(path: str, value: str) -> int:
+    """Return which process is meant. Tracing slows down a process, so by default memory is measured in one."""
+    if value in ("", "all"):
+        return ALL if value or path == PROFILE else ANY
+    if not (value.isascii() and value.isdigit() and len(value) < 12 and int(value) > 0):
+        raise ValueError(f"worker must be a process id or all, not {value[:40]!a}.")
+    return int(value)
 
 
 def _number(given: Mapping[str, str], name: str, default: float, least: int, most: int) -> float:

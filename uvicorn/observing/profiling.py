@@ -6,7 +6,7 @@ thread, so code that waits has none, and a call into C has all of its time.
 The main thread is sampled by a timer of CPU time (SIGPROF): its handler runs between two instructions of the code that
 computes, wherever that is. Other threads, and the main thread where a program has a use for SIGPROF, are sampled by a
 thread that takes the GIL. Threads pass the GIL on where they wait; a sampler that queued for it would see those places
-and few others. So the interpreter switches threads after 0.2 ms meanwhile, instead of 5 ms.
+and few others. So it takes the GIL twice, with a random time in between, and the second time within microseconds.
 """
 
 from __future__ import annotations
@@ -52,10 +52,13 @@ MOST_STACKS = 5000
 MOST_TEXT = 300
 """Characters of the name of a function, a file or a route."""
 
-SWITCH_INTERVAL = 2e-4
-"""Seconds after which a thread gives the GIL to the sampler, while others than the main thread compute.
+SWITCH_INTERVAL = 5e-6
+"""Seconds after which a thread gives the GIL to the sampler: about 60 microseconds, as Linux wakes threads."""
 
-If it were less, threads that wait for the GIL would need a noticeable part of a core to ask for it.
+SPREAD = 1e-3
+"""Seconds over which a sample is spread once the sampler has had the GIL, and the switch interval in between.
+
+Only in this time the short interval is set, because threads that wait for the GIL ask for it as often.
 """
 
 RARE_INTERVAL = 0.1
@@ -200,10 +203,13 @@ class Sampler:
             while previous < until and not is_over():
                 pause = interval * random.uniform(0.5, 1.5) if self._are_others_busy else max(interval, RARE_INTERVAL)
                 time.sleep(min(pause, max(0.0, until - previous)))
+                if self._are_others_busy:
+                    switching.set(SWITCH_INTERVAL)
+                    time.sleep(random.uniform(0, SPREAD))
                 now = time.monotonic()
                 self._has_timer = timer is not None and timer.is_running
                 self._take(now - previous)
-                switching.set(self._are_others_busy)
+                switching.set(SPREAD if self._are_others_busy else None)
                 previous = now
                 if now - flushed >= FLUSH_INTERVAL:
                     emit(self._part(now - began, False))
@@ -477,15 +483,15 @@ class SwitchInterval:
         self._before = self._own = sys.getswitchinterval()
         return self
 
-    def set(self, is_short: bool) -> None:
-        """Set the short interval or the one before, unless the program has changed it."""
-        wanted = min(SWITCH_INTERVAL, self._before) if is_short else self._before
+    def set(self, seconds: float | None) -> None:
+        """Set the interval, None for the one before, unless the program has changed it."""
+        wanted = self._before if seconds is None else min(seconds, self._before)
         if wanted != self._own and sys.getswitchinterval() == self._own:
             sys.setswitchinterval(wanted)
             self._own = sys.getswitchinterval()
 
     def __exit__(self, *exc: object) -> None:
-        self.set(False)
+        self.set(None)
 
 
 # Merging and formats.

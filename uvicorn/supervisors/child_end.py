@@ -70,6 +70,8 @@ class ChildEnd:
         """Report that the server has entered `stage`; `loops` are watched from the moment it serves."""
         if stage is Stage.SERVING:
             self._probes = [LoopProbe(loop) for loop in loops]
+        elif stage >= Stage.DONE and self._job is not None:
+            self._job.stop(LAST_PART_PATIENCE)  # a signal may end the process after that
         # The parent may be gone.
         with contextlib.suppress(OSError):
             self.send(int(stage))
@@ -118,11 +120,6 @@ class ChildEnd:
             self._job.start()
         except RuntimeError:
             self._send_part(failure("there is no room for a thread"))
-
-    def stop_measuring(self) -> None:
-        """Send the last part of a measurement before the process ends."""
-        if self._job is not None:
-            self._job.stop(LAST_PART_PATIENCE)
 
     def _send_part(self, part: Mapping[str, Any]) -> None:
         text = json.dumps(part)

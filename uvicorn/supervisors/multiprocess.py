@@ -510,9 +510,11 @@ def _observed(supervisors: Sequence[Multiprocess]) -> list[Process]:
 def measurement_of(supervisors: Sequence[Multiprocess], order: Order, is_over: threading.Event) -> Answer:
     """Measure all workers that observe their requests, or the one of the order, side by side."""
     from uvicorn.observing.on_demand import collect, no_worker
+    from uvicorn.observing.orders import ALL, ANY
 
     observed = _observed(supervisors)
-    workers = [worker for worker in observed if order.worker in (0, worker.pid)]
+    workers = [worker for worker in observed if order.worker in (ALL, ANY, worker.pid)]
+    workers = workers[:1] if order.worker == ANY else workers
     if not workers:
         return no_worker([worker.pid for worker in observed if worker.pid is not None])
     parts: Arrivals = SimpleQueue()

@@ -305,7 +305,6 @@ class ProcessWorker:
         try:
             self.server.run(sockets)
         finally:
-            self._child_end.stop_measuring()
             self._child_end.report(Stage.ENDED)
         if not self.server.started:
             sys.exit(STARTUP_FAILURE)
@@ -382,6 +381,7 @@ class ProcessWorker:
         The process object closes its own part when the last reference to it is gone.
         """
         self._recorder = None
+        self._end_parts()
         if self._talking.acquire(blocking=False):  # else the last reference closes it
             try:
                 self._talk = Talk.NOTHING
@@ -685,6 +685,9 @@ class ProcessWorker:
         self._talk = Talk.NOTHING
         self._listings = []
         self._is_told.set()
+        self._end_parts()
+
+    def _end_parts(self) -> None:
         if self._parts is not None:
             self._parts.put((self.pid or 0, None))
 
