@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,7 +161,7 @@ def test_parts_of_all_processes_are_merged_and_those_that_are_missing_are_named(
 ) -> None:
     monkeypatch.setattr(on_demand, "_POLL", 0.01)
     monkeypatch.setattr(on_demand, "HURRY", 0.05)
-    arrivals: Arrivals = on_demand.queue.SimpleQueue()
+    arrivals: Arrivals = SimpleQueue()
     for pid, text in (
         (1, part(1, ("a > b", 5), last=False)),
         (2, part(2, ("a > c", 7), ("a > b", 1))),
@@ -321,8 +322,8 @@ def test_the_request_of_a_thread_of_a_pool_is_found() -> None:
             pass
         return found[0]
 
-    bare = functools.partial(context.run, print)
-    wrapped = lambda: bare()  # noqa: E731
+    bare: Any = functools.partial(context.run, print)  # type: ignore[call-arg]
+    wrapped: Any = lambda: bare()  # noqa: E731
     assert called(context) is called(bare) is scope
     assert profiling._context_in(wrapped) is context
     for call in (other, 1, called, functools.partial(print), contextvars.Context()):

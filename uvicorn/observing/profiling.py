@@ -132,9 +132,10 @@ class _Thread:
     def __init__(self, native_id: int | None) -> None:
         self.hits: dict[tuple[int, _Stack], tuple[Any, float]] = {}
         # As Linux numbers the clocks of threads. The C library's function must not be called for one that has ended.
-        self._clock = (~native_id << 3) | 6 if native_id is not None and sys.platform == "linux" else None
+        self._clock: int | None = None
         self._state = -1
-        if self._clock is not None:
+        if sys.platform == "linux" and native_id is not None:
+            self._clock = (~native_id << 3) | 6
             with contextlib.suppress(OSError):
                 self._state = os.open(f"/proc/self/task/{native_id}/syscall", os.O_RDONLY | os.O_CLOEXEC)
         self.cpu = self.counted = self.read_clock()
@@ -147,17 +148,16 @@ class _Thread:
 
     def read_clock(self) -> float | None:
         """Return its CPU time in seconds; None if that is unknown."""
-        if self._clock is None:
-            return None
-        try:
-            return time.clock_gettime(self._clock)
-        except OSError:
-            self._clock = None
-            return None
+        if sys.platform != "win32" and self._clock is not None:
+            try:
+                return time.clock_gettime(self._clock)
+            except OSError:
+                self._clock = None
+        return None
 
     def is_waiting(self, is_in_wait: bool) -> bool:
         """Tell whether it waits; `is_in_wait` if its innermost function is one in which threads do."""
-        if self._state < 0:
+        if sys.platform == "win32" or self._state < 0:
             return is_in_wait
         try:
             state = os.pread(self._state, 16, 0).partition(b" ")[0].strip()
