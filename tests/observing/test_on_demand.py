@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import hashlib
@@ -293,6 +294,10 @@ def test_the_timer_leaves_a_program_its_signal_and_no_signal_without_a_handler()
         timer.release()
         signal.raise_signal(signal.SIGPROF)
         assert len(seen) == count and MainTimer.is_possible() and not any(signal.getitimer(signal.ITIMER_PROF))
+        broken = MainTimer(0.001, lambda frame: [][0])
+        broken.start()
+        signal.raise_signal(signal.SIGPROF)  # must not reach the application
+        assert not broken.is_running
         late = MainTimer(0.001, lambda frame: None)
         late.stop()
         late.start()  # the loop was blocked until now
@@ -402,7 +407,7 @@ ENDPOINTS = {"/leaks": leaks, "/caches": caches, "/starts": starts, "/computes":
 )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of a worker")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @needs_gil
 @pytest.mark.measures_children
 def test_workers_are_measured_together(tmp_path: Path) -> None:
@@ -440,9 +445,8 @@ def test_workers_are_measured_together(tmp_path: Path) -> None:
         first, second = server.pids()
         assert f"{min(first, second)}, {max(first, second)}" in ask("/profile?worker=1")
         results: list[str] = []
-        before = _threads(first), _threads(second)
         with running_thread(lambda: results.append(ask("/profile?seconds=60&format=folded"))):
-            wait_for(lambda: _threads(first) > before[0] and _threads(second) > before[1])
+            wait_for(lambda: _is_sampled(first) and _is_sampled(second))
             os.kill(first, signal.SIGKILL)
             server.wait_for("died (killed by SIGKILL)")
             server.send_signal(signal.SIGTERM)
@@ -450,8 +454,11 @@ def test_workers_are_measured_together(tmp_path: Path) -> None:
         assert f"Process {first} ended after" in results[0] and f"Process {second} was measured for" in results[0]
 
 
-def _threads(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+def _is_sampled(pid: int) -> bool:
+    """Tell whether it reads the states of its threads."""
+    with contextlib.suppress(OSError):  # a file is closed meanwhile
+        return any(os.readlink(file).endswith("/syscall") for file in Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 # Memory

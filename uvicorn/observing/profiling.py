@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import functools
 import json
-import logging
 import os
 import platform
 import random
@@ -37,8 +36,6 @@ from uvicorn.observing.stacks import name_of
 
 if TYPE_CHECKING:
     from uvicorn.observing.debugging import Observer
-
-logger = logging.getLogger("uvicorn.error")
 
 FLUSH_INTERVAL = 1.0
 """Seconds between two parts of a profile: a worker that crashes loses no more."""
@@ -453,8 +450,10 @@ class MainTimer:
             if frame is not None:
                 self._take(frame)
             self._arm()
-        except Exception:  # it would be raised in the application
-            logger.exception("Cannot sample the main thread")
+        except Exception:
+            # It would be raised in the application, and logging is not safe here. The sampler's thread takes over.
+            self._is_over = True
+            self.is_running = False
 
     def stop(self) -> None:
         """Stop; from any thread. A signal that is on its way finds a handler: without one, it would end the process."""
