@@ -105,7 +105,8 @@ class ChildEnd:
     def measure(self, server: Server | ThreadedServer, order: bytes) -> None:
         """Start a measurement (`orders`) and send its parts as they come; an empty order stops the one that runs."""
         if self._job is not None:
-            self._job.stop()
+            # One that has sent its last part is about to end.
+            self._job.stop(1.0 if order else 0.0)
         if not order:
             return
         # Imported where they are wanted.
