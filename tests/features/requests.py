@@ -110,6 +110,22 @@ def in_flight(trial: Trial) -> Finding:
     return found
 
 
+@REQUESTS.feature("Profile of a running server")
+def profile(trial: Trial) -> Finding:
+    """An address of the server answers with the stacks of its threads."""
+    port = free_port()
+    options = ["--debug-requests", "--metrics", f"127.0.0.1:{port}"]
+    means = {OURS: Means("`--debug-requests`, `--metrics`", options)}
+    if trial.server != OURS:
+        return {"": False}  # none has such an address
+    with trial.serving(means) as server:
+        if not eventually(lambda: "token=" in server.log, 0 if trial.bare else 5):
+            return {"": False}
+        token = server.log.partition("token=")[2].split()[0]
+        target = f"/profile?seconds=1&idle=1&format=folded&token={token}"
+        return {"": b"Runner.run" in ask(Way(("127.0.0.1", port)), target).body}
+
+
 @REQUESTS.feature("Request metrics")
 def metrics(trial: Trial) -> Finding:
     """After three requests the server exports their number and duration, on a page or to a collector (statsd)."""

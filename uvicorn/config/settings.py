@@ -773,7 +773,7 @@ class Settings:
         kw_only=True,
         help="List requests in flight with their age, task and stack, and what blocked the event loop: in the log at "
         "each SIGUSR1, and with `metrics` at `/requests` of that address, for local users who have the token from "
-        "the log.",
+        "the log, who can also measure profiles (`/profile`) and the growth of memory (`/memory`) there.",
     )
     debug_requests_query: bool = setting(
         default=False,

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import time
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
@@ -45,14 +46,23 @@ _current: contextvars.ContextVar[InFlightRequest | None] = contextvars.ContextVa
 
 def request_of(task: asyncio.Task[Any]) -> InFlightRequest | None:
     """Return the request that a task belongs to: as its own, or as one that was started for it (Python 3.12)."""
-    if not hasattr(task, "get_context"):
-        return None
-    request = task.get_context().get(_current)
+    return request_in(task.get_context()) if hasattr(task, "get_context") else None
+
+
+def request_in(context: contextvars.Context) -> InFlightRequest | None:
+    """Return the request to which a context belongs."""
+    request = context.get(_current)
     return request if request is not None and request.scope is not None else None
 
 
 class InFlight(set[InFlightRequest]):
-    """The requests that are in flight, on all event loops of one configuration."""
+    """The requests that are in flight, on all event loops of one configuration.
+
+    Attributes:
+        on_end: called with the scope of each request that ends, while memory is measured.
+    """
+
+    on_end: Callable[[WWWScope], None] | None = None
 
     def of(self, loop: asyncio.AbstractEventLoop) -> list[InFlightRequest]:
         """Return those of one loop, the oldest first; from any thread."""
@@ -79,6 +89,9 @@ class InFlightMiddleware:
             result: object = await request.call
         finally:
             self._in_flight.discard(request)
+            if (on_end := self._in_flight.on_end) is not None:
+                with contextlib.suppress(Exception):  # an endpoint may be any object
+                    on_end(scope)
             request.end()
             with contextlib.suppress(ValueError):  # thrown away in another context
                 _current.reset(token)

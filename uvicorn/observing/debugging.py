@@ -97,13 +97,20 @@ class DebugSettings(Protocol):
 
 
 class Observer:
-    """Watches the event loop that runs, from `start` to `stop`."""
+    """Watches the event loop that runs, from `start` to `stop`.
+
+    Attributes:
+        loop: the same.
+        thread: that runs it.
+        in_flight: the requests of all event loops.
+    """
 
     def __init__(self, config: DebugSettings, in_flight: InFlight) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._in_flight = in_flight
+        self.loop = self._loop = asyncio.get_running_loop()
+        self.thread = threading.current_thread()
+        self.in_flight = self._in_flight = in_flight
         self._shows_queries = config.debug_requests_query
-        self._thread = threading.current_thread()
+        self._thread = self.thread
         self._slow = SlowCallbacks(self._loop, config.debug_slow_callback, self._request_of)
 
     def start(self) -> None:

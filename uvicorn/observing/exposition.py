@@ -32,6 +32,7 @@ from uvicorn.listening.sockets import parse_address
 from uvicorn.metrics import page as metrics
 from uvicorn.metrics.page import BOUNDS, CLASSES, FAMILIES, METHODS, PAIRS, PLACES, STATUS_CLASSES, Page
 from uvicorn.metrics.route_table import RouteFigures, RouteTotals, Shape
+from uvicorn.observing.orders import KINDS, PATHS, Answer, Order, order_of
 from uvicorn.observing.route_exposition import route_lines
 from uvicorn.worker_events import EventKind
 
@@ -41,6 +42,9 @@ OPEN_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 PATIENCE = 2.0
 """Seconds that a client has to send its request, and then to read the response."""
+
+RESULT_PATIENCE = 30.0
+"""Seconds that a client has to read the result of a measurement, which may have megabytes."""
 
 MOST_CLIENTS = 64
 """Connections at a time."""
@@ -340,6 +344,7 @@ class _Stage(IntEnum):
     TELLING = 1
     WRITING = 2
     DRAINING = 3
+    MEASURING = 4
 
 
 class _Client:
@@ -351,9 +356,11 @@ class _Client:
         stage: how far it has come.
         head: of the request, as far as it is there.
         out: bytes to be written.
+        is_over: set to stop its measurement, if it waits for one.
+        is_answered: set when it has the result of that, or has left.
     """
 
-    __slots__ = ("sock", "until", "stage", "head", "out")
+    __slots__ = ("sock", "until", "stage", "head", "out", "is_over", "is_answered")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -361,6 +368,8 @@ class _Client:
         self.stage = _Stage.READING
         self.head = b""
         self.out = memoryview(b"")
+        self.is_over: threading.Event | None = None
+        self.is_answered = threading.Event()
 
 
 class Exposition:
@@ -386,7 +395,9 @@ class Exposition:
         self._selector = selectors.DefaultSelector()
         self._clients: dict[_Client, None] = {}  # in the order in which they came
         self._telling: _Client | None = None  # of requests: event loops are asked, and may be blocked
-        self._told: deque[tuple[_Client, str, bytes]] = deque()
+        self._told: deque[tuple[_Client, str, bytes, str]] = deque()
+        self._measure: Callable[[Order, threading.Event], Answer] | None = None
+        self._measuring: _Client | None = None
         self._alarm, self._bell = socket.socketpair()
         self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._alarm, selectors.EVENT_READ)
@@ -425,8 +436,20 @@ class Exposition:
         where = f"http://{_in_url(host)}:{port}/requests?token={self._token}"
         logger.info("Requests in flight (this machine only) on %s", where)
 
+    def measure_on_demand(self, measure: Callable[[Order, threading.Event], Answer]) -> None:
+        """Answer `/profile` and `/memory` too, to the same clients as `/requests`; see `orders`.
+
+        `measure` carries an order out, in a thread, until it is done or the event is set: the client has left, or this
+        ends.
+        """
+        self._measure = measure
+
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering; the client of a measurement has the result up to now."""
+        for client in [client for client in list(self._clients) if client.is_over is not None]:
+            if client.is_over is not None and self._thread.is_alive():
+                client.is_over.set()
+                client.is_answered.wait(PATIENCE)
         running.discard(self)
         self._is_closed = True
         self._listener.close()
@@ -469,8 +492,8 @@ class Exposition:
             elif key.fileobj is self._alarm:
                 self._alarm.recv(64)
                 while self._told:
-                    client, status, body = self._told.popleft()
-                    self._attend(client, partial(self._say, status=status, body=body))
+                    client, status, body, kind = self._told.popleft()
+                    self._attend(client, partial(self._say, status=status, body=body, kind=kind))
             else:
                 self._accept()
         now = time.monotonic()
@@ -500,6 +523,9 @@ class Exposition:
     def _drop(self, client: _Client) -> None:
         if client in self._clients:
             del self._clients[client]
+            if client.is_over is not None:
+                client.is_over.set()
+                client.is_answered.set()
             if client.stage is not _Stage.TELLING:
                 self._selector.unregister(client.sock)
             client.sock.close()
@@ -538,18 +564,17 @@ class Exposition:
             self._say(client, "405 Method Not Allowed", b"Only GET is served here.\n")
         elif self._requests is not None and path in REQUESTS:
             self._answer_requests(client, query, self._requests, path == REQUESTS_JSON)
+        elif self._measure is not None and path.decode("latin-1") in PATHS:
+            self._answer_measurement(client, path.decode(), query, self._measure)
         elif path not in (b"/metrics", b"/"):
             self._say(client, "404 Not Found", b"See /metrics.\n")
         else:
             self._say(client, *self._text_or_fault(self._wanted(client) or self._text))
 
     def _answer_requests(self, client: _Client, query: bytes, requests: Callable[[bool], str], as_json: bool) -> None:
-        given = parse_qs(query.decode("latin-1")).get("token", [])
-        if not is_local(client.sock.getpeername()[0], client.sock.getsockname()[0]):
-            self._say(client, "403 Forbidden", b"Only served to clients on this machine.\n")
-        elif len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._token.encode()):
-            self._say(client, "403 Forbidden", b"Only served with the token, which is in the log.\n")
-        elif self._telling is not None:
+        if not self._may_ask(client, parse_qs(query.decode("latin-1")).get("token", [])):
+            return
+        if self._telling is not None:
             self._say(client, "503 Service Unavailable", b"Another request is being answered.\n")
         else:
             self._telling = client
@@ -559,13 +584,69 @@ class Exposition:
             def tell() -> None:
                 told = self._text_or_fault(lambda: requests(as_json) + "\n")
                 self._telling = None
-                self._told.append((client, *told))
+                self._told.append((client, *told, ""))
                 self._ring()
 
             threading.Thread(target=tell, name="uvicorn-metrics-requests", daemon=True).start()
 
     def _wanted(self, client: _Client) -> Callable[[], str] | None:
         return self._open_text if accepts_open(client.head) else None
+
+    def _may_ask(self, client: _Client, given: list[str]) -> bool:
+        """Refuse a client of another machine, or without the token."""
+        if not is_local(client.sock.getpeername()[0], client.sock.getsockname()[0]):
+            self._say(client, "403 Forbidden", b"Only served to clients on this machine.\n")
+        elif len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._token.encode()):
+            self._say(client, "403 Forbidden", b"Only served with the token, which is in the log.\n")
+        else:
+            return True
+        return False
+
+    def _answer_measurement(
+        self, client: _Client, path: str, text: bytes, measure: Callable[[Order, threading.Event], Answer]
+    ) -> None:
+        query = parse_qs(text.decode("latin-1"), keep_blank_values=True)
+        if not self._may_ask(client, query.get("token", [])):
+            return
+        try:
+            order = order_of(path, query)
+        except ValueError as exc:
+            self._say(client, "400 Bad Request", f"{exc}\n".encode())
+            return
+        if self._measuring is not None:
+            self._say(
+                client, "503 Service Unavailable", b"Another measurement is running; try again when it has ended.\n"
+            )
+            return
+        if client.head.startswith(b"HEAD "):
+            self._say(client, "200 OK", b"", KINDS[order.format])
+            return
+        self._measuring = client
+        client.is_over = is_over = threading.Event()
+        client.stage, client.until = _Stage.MEASURING, math.inf
+
+        def carry_out() -> None:
+            try:
+                answer = measure(order, is_over)
+            except Exception:
+                logger.exception("Cannot measure (%s); answering 500", path)
+                answer = Answer.refusal("500 Internal Server Error", "See the log.")
+            self._told.append((client, answer.status, answer.body, answer.kind))
+            self._measuring = None
+            self._ring()
+
+        try:
+            threading.Thread(target=carry_out, name="uvicorn-measurement", daemon=True).start()
+        except RuntimeError:
+            self._measuring = None
+            self._say(client, "503 Service Unavailable", b"There is no room for a thread.\n")
+
+    def _watch(self, client: _Client) -> None:
+        """Notice that the client of a measurement leaves; other bytes of it do not matter."""
+        while client.stage is _Stage.MEASURING:
+            if not client.sock.recv(4096):
+                self._drop(client)
+                return
 
     def _text_or_fault(self, text: Callable[[], str]) -> tuple[str, bytes]:
         try:
@@ -575,20 +656,21 @@ class Exposition:
             logger.exception("Cannot collect the metrics; answering 500")
             return "500 Internal Server Error", b"See the log.\n"
 
-    def _say(self, client: _Client, status: str, body: bytes) -> None:
-        """Answer."""
+    def _say(self, client: _Client, status: str, body: bytes, kind: str = "") -> None:
+        """Answer; without `kind` the content type is that of the path."""
         method, _, rest = client.head.partition(b" ")
-        kind = "text/plain; charset=utf-8"
-        if status.startswith("200"):
+        if status.startswith("200") and not kind:
             plain = CONTENT_TYPE if self._wanted(client) is None else OPEN_CONTENT_TYPE
             kind = REQUESTS.get(rest.partition(b" ")[0].partition(b"?")[0], plain)
+        kind = kind or "text/plain; charset=utf-8"
         lines = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         client.out = memoryview(lines.encode() + (b"" if method == b"HEAD" else body))
         if client.stage is _Stage.TELLING:
             self._selector.register(client.sock, selectors.EVENT_WRITE, client)
         else:
             self._selector.modify(client.sock, selectors.EVENT_WRITE, client)
-        client.stage, client.until = _Stage.WRITING, time.monotonic() + PATIENCE
+        patience = PATIENCE if client.is_over is None else RESULT_PATIENCE
+        client.stage, client.until = _Stage.WRITING, time.monotonic() + patience
         self._write(client)
 
     def _write(self, client: _Client) -> None:
@@ -615,6 +697,7 @@ _STEPS = {
     _Stage.READING: Exposition._read,
     _Stage.WRITING: Exposition._write,
     _Stage.DRAINING: Exposition._drain,
+    _Stage.MEASURING: Exposition._watch,
 }
 
 

@@ -65,9 +65,11 @@ class Measurement:
         """Export the listings of these observers too, if this process exports."""
         # Imported by those that need it.
         from uvicorn.observing.debugging import listings_of, shown
+        from uvicorn.observing.on_demand import measure_here
 
         if self._exposition is not None:
             self._exposition.tell_requests(lambda as_json: shown(listings_of(observers()), as_json))
+            self._exposition.measure_on_demand(measure_here(observers))
 
     def close(self) -> None:
         """Stop counting."""

@@ -7,19 +7,23 @@ import contextlib
 import json
 import logging
 import threading
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from uvicorn.server import Server
 from uvicorn.serving.drain import Stage
 from uvicorn.supervisors.health import LoopProbe
 
 if TYPE_CHECKING:
+    from uvicorn.observing.on_demand import Job
     from uvicorn.supervisors.threaded import ThreadedServer
 
 PIECE = 8192
 """Bytes of one piece of the list of requests: the system writes so few at once or not at all. If a child were stopped
 while it writes a longer message, the reader would wait for the rest of it."""
+
+LAST_PART_PATIENCE = 2.0
+"""Seconds that a measurement has to end when its process does."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -27,7 +31,7 @@ logger = logging.getLogger("uvicorn.error")
 class Sender(Protocol):
     """The end of a pipe, on each system."""
 
-    def send(self, message: bool | int | float | bytes, /) -> None:
+    def send(self, message: bool | int | float | bytes | str, /) -> None:
         """Send one message."""
 
 
@@ -35,7 +39,7 @@ class ChildEnd:
     """Sends answers and reports, from several threads.
 
     Messages differ by type: bool is an answer, float the seconds for which an event loop has been blocked, int a stage,
-    bytes a piece of the list of requests in flight, which an empty one ends.
+    bytes a piece of the list of requests in flight, which an empty one ends, and str a piece of a measurement's part.
     """
 
     def __init__(self, connection: Sender) -> None:
@@ -43,8 +47,9 @@ class ChildEnd:
         self._sending = threading.Lock()
         self._probes: list[LoopProbe] = []
         self._blocked_for = 0.0  # as the parent knows it
+        self._job: Job | None = None
 
-    def send(self, message: bool | int | float | bytes) -> None:
+    def send(self, message: bool | int | float | bytes | str) -> None:
         """Send one message.
 
         Raises:
@@ -65,6 +70,8 @@ class ChildEnd:
         """Report that the server has entered `stage`; `loops` are watched from the moment it serves."""
         if stage is Stage.SERVING:
             self._probes = [LoopProbe(loop) for loop in loops]
+        elif stage >= Stage.DONE and self._job is not None:
+            self._job.stop(LAST_PART_PATIENCE)  # a signal may end the process after that
         # The parent may be gone.
         with contextlib.suppress(OSError):
             self.send(int(stage))
@@ -94,3 +101,29 @@ class ChildEnd:
         for begin in range(0, len(text), PIECE):
             self.send(text[begin : begin + PIECE])
         self.send(b"")
+
+    def measure(self, server: Server | ThreadedServer, order: bytes) -> None:
+        """Start a measurement (`orders`) and send its parts as they come; an empty order stops the one that runs."""
+        if self._job is not None:
+            # One that has sent its last part is about to end.
+            self._job.stop(1.0 if order else 0.0)
+        if not order:
+            return
+        # Imported where they are wanted.
+        from uvicorn.observing.on_demand import Job, failure
+        from uvicorn.observing.orders import Order
+
+        if self._job is not None and self._job.is_running:
+            self._send_part(failure("it is still busy with the last measurement"))
+            return
+        self._job = Job(Order(*json.loads(order)), server.observers, self._send_part)
+        try:
+            self._job.start()
+        except RuntimeError:
+            self._send_part(failure("there is no room for a thread"))
+
+    def _send_part(self, part: Mapping[str, Any]) -> None:
+        text = json.dumps(part)
+        for begin in range(0, len(text), PIECE):
+            self.send(text[begin : begin + PIECE])
+        self.send("")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
+from queue import SimpleQueue
 from socket import socket
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ __all__ = ["SIGNALS", "Multiprocess", "Process", "Server", "get_subprocess"]
 if TYPE_CHECKING:
     from uvicorn.listening.systemd import Share
     from uvicorn.observing.exposition import Exposition, MetricsAggregator, WorkerFigures
+    from uvicorn.observing.on_demand import Arrivals
+    from uvicorn.observing.orders import Answer, Order
     from uvicorn.supervisors.threaded import ThreadedServer
     from uvicorn.supervisors.upgrade import Upgrades
 
@@ -277,6 +280,7 @@ class Multiprocess:
             )
         if self.config.debug_requests:
             exposition.tell_requests(self.requests_text)
+            exposition.measure_on_demand(lambda order, is_over: measurement_of([self], order, is_over))
         exposition.start()
         return exposition
 
@@ -498,15 +502,41 @@ def _new_aggregator(config: Config) -> MetricsAggregator:
     return MetricsAggregator(Shape.of(config))
 
 
-def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
-    """The requests and tasks of all workers that observe theirs; they are asked side by side."""
-    from uvicorn.observing.debugging import PATIENCE, shown
-
+def _observed(supervisors: Sequence[Multiprocess]) -> list[Process]:
     workers: list[Process] = []
     for supervisor in supervisors:
         with supervisor._lock:
             if supervisor.config.debug_requests:
                 workers += [one for one in supervisor._pool.everyone if one.has_served and one.exitcode is None]
+    return workers
+
+
+def measurement_of(supervisors: Sequence[Multiprocess], order: Order, is_over: threading.Event) -> Answer:
+    """Measure all workers that observe their requests, or the one of the order, side by side."""
+    from uvicorn.observing.on_demand import collect, no_worker
+    from uvicorn.observing.orders import ALL, ANY
+
+    observed = _observed(supervisors)
+    workers = [worker for worker in observed if order.worker in (ALL, ANY, worker.pid)]
+    workers = workers[:1] if order.worker == ANY else workers
+    if not workers:
+        return no_worker([worker.pid for worker in observed if worker.pid is not None])
+    parts: Arrivals = SimpleQueue()
+    for worker in workers:
+        worker.measure(order, parts)
+
+    def stop() -> None:
+        for worker in workers:
+            worker.stop_measuring()
+
+    return collect(order, parts, [worker.pid for worker in workers if worker.pid is not None], is_over, stop)
+
+
+def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
+    """The requests and tasks of all workers that observe theirs; they are asked side by side."""
+    from uvicorn.observing.debugging import PATIENCE, shown
+
+    workers = _observed(supervisors)
     for worker in workers:
         worker.ask_for_requests()
     until = time.monotonic() + (patience := 2 * PATIENCE)

@@ -23,7 +23,7 @@ from uvicorn.config.errors import STARTUP_FAILURE, blaming, report_error
 from uvicorn.listening.sockets import close_later
 from uvicorn.observing.exposition import Exposition, bind
 from uvicorn.serving.init_signals import is_init
-from uvicorn.supervisors.multiprocess import Multiprocess, metrics_of, requests_of
+from uvicorn.supervisors.multiprocess import Multiprocess, measurement_of, metrics_of, requests_of
 from uvicorn.supervisors.orphans import collect_orphans
 from uvicorn.supervisors.signals import SIGNALS, Handlers, Wakeup
 
@@ -231,6 +231,7 @@ class Pools:
         supervisors = [pool.supervisor for pool in self.pools]
         if any(supervisor.config.debug_requests for supervisor in supervisors):
             exposition.tell_requests(lambda as_json: requests_of(supervisors, as_json))
+            exposition.measure_on_demand(lambda order, is_over: measurement_of(supervisors, order, is_over))
         exposition.start()
         return exposition
 

@@ -32,6 +32,7 @@ from uvicorn.metrics.route_table import Shape
 from uvicorn.observing.debugging import Observer, OnSignal, listings_of, shown
 from uvicorn.observing.exposition import Exposition, MetricsAggregator, bind
 from uvicorn.observing.measurement import text_of
+from uvicorn.observing.on_demand import measure_here
 from uvicorn.server import HANDLED_SIGNALS, Server
 from uvicorn.serving.drain import ENDING, Stage
 from uvicorn.serving.init_signals import server_has_ended
@@ -319,6 +320,7 @@ class ThreadedServer:
             exposition = Exposition(bind(address), text, functools.partial(text, True))
         if self.config.debug_requests:
             exposition.tell_requests(lambda as_json: shown(listings_of(self.observers), as_json))
+            exposition.measure_on_demand(measure_here(lambda: self.observers))
         self.metrics_pages = [aggregator.page(shared=False) for _ in range(self.config.threads)]
         exposition.start()
         return exposition

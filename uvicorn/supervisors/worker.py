@@ -35,6 +35,8 @@ from uvicorn.supervisors.signals import leave_signals_to_parent
 
 if TYPE_CHECKING:
     from uvicorn.observing.debugging import LoopListing
+    from uvicorn.observing.on_demand import Arrivals
+    from uvicorn.observing.orders import Order
     from uvicorn.supervisors.threaded import ThreadedServer
 
 POLL_INTERVAL = 0.1
@@ -48,6 +50,9 @@ RELIEVED = b"relieved"
 
 REQUESTS = b"requests"
 """Asks a child for the requests in flight on its event loops."""
+
+MEASURE = b"measure"
+"""Begins the order of a measurement, which `orders` describes; without one the child stops the one that runs."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -216,6 +221,8 @@ class ProcessWorker:
         self._is_told = threading.Event()  # the answer to REQUESTS has come; one is awaited at a time
         self._is_told.set()
         self._asking = threading.Lock()  # for that: by the page, and at a signal
+        self._parts: Arrivals | None = None  # of a measurement
+        self._part: list[str] = []
 
     def _make_process(self, sockets: list[socket]) -> BaseProcess:
         return get_subprocess(self.config, self.target, sockets)
@@ -319,6 +326,8 @@ class ProcessWorker:
             self.server.relieve()
         elif message == REQUESTS:
             self._child_end.answer_requests(self.server)
+        elif isinstance(message, bytes) and message.startswith(MEASURE):
+            self._child_end.measure(self.server, message[len(MEASURE) :])
         else:
             self._child_end.answer(self.server.started)
 
@@ -372,6 +381,7 @@ class ProcessWorker:
         The process object closes its own part when the last reference to it is gone.
         """
         self._recorder = None
+        self._end_parts()
         if self._talking.acquire(blocking=False):  # else the last reference closes it
             try:
                 self._talk = Talk.NOTHING
@@ -578,6 +588,21 @@ class ProcessWorker:
         """
         return self._listings if self._is_told.wait(max(0.0, until - time.monotonic())) else None
 
+    def measure(self, order: Order, parts: Arrivals) -> None:
+        """Have the child measure itself; its parts go to `parts`, from the thread that listens."""
+        self._parts = parts
+        self._send_order(json.dumps(order).encode())
+        if self._talk is Talk.NOTHING:
+            parts.put((self.pid or 0, None))
+
+    def stop_measuring(self) -> None:
+        """Have the child send the last part of its measurement."""
+        self._send_order(b"")
+
+    def _send_order(self, order: bytes) -> None:
+        with contextlib.suppress(OSError), self._writing:
+            self.parent_conn.send(MEASURE + order)
+
     def listen(self, now: float) -> None:
         """Read the child's reports, unless a `ping` on another thread is about to."""
         if self._talking.acquire(blocking=False):
@@ -636,6 +661,8 @@ class ProcessWorker:
             self._is_told.set()
         elif isinstance(message, bytes):
             self._pieces.append(message)
+        elif isinstance(message, str):
+            self._take_piece(message)
         else:
             self._stage = Stage(message)
             self._stage_since = now
@@ -658,3 +685,17 @@ class ProcessWorker:
         self._talk = Talk.NOTHING
         self._listings = []
         self._is_told.set()
+        self._end_parts()
+
+    def _end_parts(self) -> None:
+        if self._parts is not None:
+            self._parts.put((self.pid or 0, None))
+
+    def _take_piece(self, piece: str) -> None:
+        """Take a piece of a part of a measurement; an empty one ends it."""
+        if piece:
+            self._part.append(piece)
+            return
+        text, self._part = "".join(self._part), []
+        if self._parts is not None:
+            self._parts.put((self.pid or 0, text))

@@ -1,0 +1,292 @@
+"""Find the growth of memory of a process while it serves: `GET /memory` at the debug address.
+
+`tracemalloc` traces all allocations from the start of the measurement on. After a third of the time, and at its end,
+the garbage is collected and all that is still in use is listed; the difference has grown in between. So the filling of
+caches at the start counts less than steady growth.
+
+An allocation belongs to a route if the code of the route's endpoint, or of a dependency that FastAPI calls for it, is
+in its traceback. Code that several routes use belongs to all of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import json
+import os
+import sysconfig
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from uvicorn.metrics.routes import NO_ROUTE, Routes
+from uvicorn.observing.orders import Order
+
+if TYPE_CHECKING:
+    from uvicorn.observing.debugging import Observer
+
+WARM_UP = 1 / 3
+"""Part of the time after which growth counts."""
+
+MOST_ENDPOINTS = 2048
+"""Endpoints whose code is remembered."""
+
+MOST_PLACES = 500
+"""Lines that a process reports: those that have grown most."""
+
+MOST_SHOWN = 50
+"""Lines that a page shows."""
+
+MOST_TRACE = 8
+"""Frames of a traceback that are shown: the innermost."""
+
+MOST_ROUTES = 3
+"""Routes that are named of code that several use."""
+
+LEAST_GROWTH = 512
+"""Bytes by which a line must have grown."""
+
+NO_ENDPOINT = "(outside of endpoints)"
+
+_OWN = f"{Path(__file__).resolve().parent}{os.sep}"
+"""The code that measures."""
+
+_SERVER = f"{Path(__file__).resolve().parent.parent}{os.sep}"
+_FOREIGN = tuple({f"{sysconfig.get_paths()[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+"""Directories of the standard library and of installed packages."""
+
+
+class Grown(TypedDict):
+    """The growth of one line of code, of allocations for one route. `trace` ends with the line that has allocated."""
+
+    route: str
+    place: str
+    size: int
+    blocks: int
+    trace: list[str]
+
+
+class GrowthPart(TypedDict):
+    """The growth of one process. `traced` is whether a program traces its allocations itself."""
+
+    pid: int
+    seconds: float
+    grown: list[Grown]
+    last: bool
+
+
+class Endpoints:
+    """The lines of code that belong to routes, learned from requests that end."""
+
+    def __init__(self) -> None:
+        self._routes = Routes()
+        self._known: set[int] = set()
+        self._kept: list[Any] = []  # so that an id remains that of its endpoint
+        self._lines: dict[str, dict[tuple[int, int], set[str]]] = {}
+
+    def note(self, scope: Any) -> None:
+        """Learn the endpoint of a request that has ended."""
+        endpoint = scope.get("endpoint") or getattr(scope.get("route_handler"), "fn", None)
+        route_object = scope.get("route")
+        key = id(endpoint) ^ id(route_object)
+        if endpoint is None or key in self._known or len(self._known) >= MOST_ENDPOINTS:
+            return
+        self._known.add(key)
+        self._kept += [endpoint, route_object]
+        route = self._routes.of(scope)
+        if route == NO_ROUTE:
+            return
+        for function in (endpoint, *_dependencies(getattr(route_object, "dependant", None), set())):
+            for code in _codes_of(function):
+                lines = self._lines.setdefault(code.co_filename, {})
+                lines.setdefault((code.co_firstlineno, _last_line(code)), set()).add(route)
+
+    def route_of(self, trace: Sequence[tuple[str, int]]) -> str:
+        """Return the route of a traceback, innermost last: of code of the fewest routes, the innermost."""
+        found: set[str] = set()
+        for file, line in reversed(trace):
+            for (first, last), routes in self._lines.get(file, {}).items():
+                if first <= line <= last and (not found or len(routes) < len(found)):
+                    found = routes
+        if not found:
+            return NO_ENDPOINT
+        named = sorted(found)[:MOST_ROUTES]
+        return ", ".join(named) + (f" and {len(found) - MOST_ROUTES} more" if len(found) > MOST_ROUTES else "")
+
+
+def _dependencies(dependant: Any, seen: set[int]) -> Iterator[Any]:
+    """Yield the functions that FastAPI calls before an endpoint."""
+    for one in getattr(dependant, "dependencies", None) or ():
+        if id(one) not in seen:
+            seen.add(id(one))
+            if (call := getattr(one, "call", None)) is not None:
+                yield call
+            yield from _dependencies(one, seen)
+
+
+def _codes_of(endpoint: Any) -> Iterator[CodeType]:
+    endpoint = inspect.unwrap(getattr(endpoint, "func", endpoint))
+    found: list[Any] = [endpoint]
+    if isinstance(endpoint, type):
+        found = list(vars(endpoint).values())
+    elif not hasattr(endpoint, "__code__"):
+        found = [vars(type(endpoint)).get("__call__", getattr(endpoint, "__func__", None))]
+    for function in found:
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if isinstance(code, CodeType):
+            yield code
+
+
+def _last_line(code: CodeType) -> int:
+    """Return the last line of a function, functions within it included."""
+    own = max((line for *_, line in code.co_lines() if line is not None), default=code.co_firstlineno)
+    return max([own, *(_last_line(one) for one in code.co_consts if isinstance(one, CodeType))])
+
+
+def measure_growth(
+    order: Order, observers: Sequence[Observer], emit: Callable[[Mapping[str, Any]], None], is_over: threading.Event
+) -> None:
+    """Trace until the time has passed or `is_over`, and emit the growth as the only part."""
+    endpoints = Endpoints()
+    noting = {id(observer.in_flight): observer.in_flight for observer in observers}.values()
+    traces_anyway = tracemalloc.is_tracing()
+    began = time.monotonic()
+    try:
+        for in_flight in noting:
+            in_flight.on_end = endpoints.note
+        if not traces_anyway:
+            tracemalloc.start(order.frames)
+        is_over.wait(order.seconds * WARM_UP)
+        before = _snapshot()
+        is_over.wait(max(0.0, began + order.seconds - time.monotonic()))
+        after = _snapshot()
+    finally:
+        if not traces_anyway:
+            tracemalloc.stop()
+        for in_flight in noting:
+            in_flight.on_end = None
+    part: GrowthPart = {
+        "pid": os.getpid(),
+        "seconds": round(time.monotonic() - began, 3),
+        "grown": _grown(before, after, endpoints),
+        "last": True,
+    }
+    emit(part)
+
+
+def _snapshot() -> tracemalloc.Snapshot:
+    gc.collect()
+    return tracemalloc.take_snapshot()
+
+
+def _grown(before: tracemalloc.Snapshot, after: tracemalloc.Snapshot, endpoints: Endpoints) -> list[Grown]:
+    places: dict[tuple[str, str], Grown] = {}
+    largest: dict[tuple[str, str], int] = {}
+    for one in after.compare_to(before, "traceback"):
+        trace = [(frame.filename, frame.lineno) for frame in one.traceback]
+        if not one.size_diff or any(file.startswith(_OWN) or file == tracemalloc.__file__ for file, _ in trace):
+            continue
+        route = endpoints.route_of(trace)
+        place = _place(trace)
+        grown = places.setdefault((route, place), {"route": route, "place": place, "size": 0, "blocks": 0, "trace": []})
+        grown["size"] += one.size_diff
+        grown["blocks"] += one.count_diff
+        if one.size_diff > largest.get((route, place), 0):
+            largest[route, place] = one.size_diff
+            grown["trace"] = [f"{file}:{line}" for file, line in trace[-MOST_TRACE:]]
+    found = (one for one in places.values() if one["size"] >= LEAST_GROWTH)
+    return sorted(found, key=lambda one: -one["size"])[:MOST_PLACES]
+
+
+def _place(trace: Sequence[tuple[str, int]]) -> str:
+    """Return the innermost line of the application, if there is one, else the innermost of a file."""
+    files = [one for one in reversed(trace) if not one[0].startswith("<")] or [trace[-1]]
+    file, line = next((one for one in files if _is_of_application(one[0])), files[0])
+    return f"{file}:{line}"
+
+
+def _is_of_application(file: str) -> bool:
+    return not file.startswith(("<", _SERVER, *_FOREIGN))
+
+
+# Merging and formats
+
+
+class Growth:
+    """The growth of all processes.
+
+    Attributes:
+        places: by route and line.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[str, str], Grown] = {}
+
+    def add(self, part: GrowthPart) -> None:
+        """Add that of one process."""
+        for one in part["grown"]:
+            known = self.places.get((one["route"], one["place"]))
+            if known is None:
+                self.places[one["route"], one["place"]] = one
+            else:
+                known["size"] += one["size"]
+                known["blocks"] += one["blocks"]
+
+    def by_line(self) -> list[Grown]:
+        """Return the lines, most growth first."""
+        return sorted(self.places.values(), key=lambda one: -one["size"])
+
+    def by_route(self) -> list[tuple[str, int, list[Grown]]]:
+        """Return the routes with bytes and lines, most growth first, and last all that is of none."""
+        routes: dict[str, list[Grown]] = {}
+        for one in self.by_line():
+            routes.setdefault(one["route"], []).append(one)
+        found = [(name, sum(one["size"] for one in lines), lines) for name, lines in routes.items()]
+        return sorted(found, key=lambda route: (route[0] == NO_ENDPOINT, -route[1]))
+
+
+def as_json(growth: Growth, notes: Sequence[str]) -> str:
+    """Return it for programs: bytes and blocks by route and line."""
+    return json.dumps({"notes": notes, "grown": growth.by_line()}, indent=1) + "\n"
+
+
+def as_text(growth: Growth, order: Order, workers: str, notes: Sequence[str]) -> str:
+    """Return it as a page that people read."""
+    return "\n".join([*_page(growth, order, workers, notes), ""])
+
+
+def _page(growth: Growth, order: Order, workers: str, notes: Sequence[str]) -> Iterator[str]:
+    seconds = order.seconds * (1 - WARM_UP)
+    yield f"Growth of memory in the last {seconds:.3g} of {order.seconds:g} s, {workers}"
+    yield from notes
+    if not growth.places:
+        yield "Nothing has grown."
+    if order.by_route:
+        for name, size, lines in growth.by_route()[:MOST_SHOWN]:
+            yield ""
+            yield f"{_bytes(size)}  {_printable(name)}"
+            for one in lines[:10]:
+                yield from _line(one, "    ", "")
+    else:
+        yield ""
+        for one in growth.by_line()[:MOST_SHOWN]:
+            yield from _line(one, "", f"  {_printable(one['route'])}")
+
+
+def _line(one: Grown, indent: str, route: str) -> Iterator[str]:
+    yield f"{indent}{_bytes(one['size'])}  {one['blocks']:+,} blocks  {_printable(one['place'])}{route}"
+    for frame in one["trace"]:
+        if frame != one["place"] and _is_of_application(frame):
+            yield f"{indent}                {_printable(frame)}"
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1024:+12,.1f} KiB"
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
