@@ -42,7 +42,7 @@ POOLS = "pools"
 ENVIRONMENT = "environment"
 """In one of these: the table of variables."""
 
-NOT_OF_A_POOL = ("reload", "preload", "metrics", "env_file")
+NOT_OF_A_POOL = ("reload", "preload", "metrics", "probe", "probe_lateness", "env_file")
 """Settings that all pools have in common, because they have one parent."""
 
 

@@ -19,7 +19,13 @@ from bisect import bisect_left
 from collections.abc import Callable
 from enum import IntEnum
 from time import monotonic_ns
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from uvicorn.metrics import stalls
+from uvicorn.metrics.stalls import StallTable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "other")
 """Methods that are distinguished, in the order of the native core."""
@@ -244,22 +250,26 @@ _METHODS = {name: REQUESTS + row * STATUS_CLASSES for row, name in enumerate(MET
 _OTHERS = REQUESTS + OTHER_METHOD * STATUS_CLASSES
 
 
-class Page:
-    """The places of one event loop; pickled to its process, they are the same memory there."""
+class SharedWords:
+    """64-bit numbers; pickled to another process, they are the same memory there."""
+
+    COUNT = 0
+    """How many; a subclass sets it."""
 
     def __init__(self, memory: mmap.mmap, descriptor: int = -1, name: str = "") -> None:
         self.words = memoryview(memory).cast("Q")
+        self._memory: Any = memory
         self._descriptor = descriptor
         self._name = name
 
     @classmethod
-    def make(cls, name: str = "") -> Page:
-        """Return an empty page. With a unique `name` a child process can open it, too.
+    def make(cls, name: str = "") -> Self:
+        """Return empty memory. With a unique `name` a child process can open it, too.
 
         Raises:
             OSError: there is no memory for it.
         """
-        size = PLACES * 8
+        size = cls.COUNT * 8
         if not name:
             return cls(mmap.mmap(-1, size))
         if sys.platform == "win32":
@@ -277,9 +287,8 @@ class Page:
     def discard(self) -> None:
         """Release all of it, including the descriptor that the mapping keeps."""
         self.close()
-        memory: Any = self.words.obj
         self.words.release()
-        memory.close()
+        self._memory.close()
 
     def __getstate__(self) -> Any:
         if sys.platform == "win32":
@@ -290,13 +299,31 @@ class Page:
             return DupFd(self._descriptor)
 
     def __setstate__(self, state: Any) -> None:
-        size = PLACES * 8
+        size = self.COUNT * 8
         if sys.platform == "win32":
             self.__init__(mmap.mmap(-1, size, state), name=state)  # type: ignore[misc]
         else:
             descriptor: int = state.detach()
             self.__init__(mmap.mmap(descriptor, size))  # type: ignore[misc]
             os.close(descriptor)
+
+
+class Page(SharedWords):
+    """The places of one event loop, and behind them its table of stalls."""
+
+    COUNT = PLACES + stalls.WORDS
+
+    def __init__(self, memory: mmap.mmap, descriptor: int = -1, name: str = "") -> None:
+        super().__init__(memory, descriptor, name)
+        words = self.words
+        self.words = words[:PLACES]
+        self.stalls = StallTable(words[PLACES:])
+        words.release()
+
+    def discard(self) -> None:
+        """Release all of it, including the descriptor that the mapping keeps."""
+        self.stalls.release()
+        super().discard()
 
     # Counted by the Python implementations.
 

@@ -46,6 +46,13 @@ class Measurement:
         if self._exposition is not None:
             self._exposition.tell_requests(lambda as_json: shown(listings_of(observers()), as_json))
 
+    def tell_stalls(self, observers: Callable[[], Sequence[Observer]]) -> None:
+        """Export the worst stalls of these observers too, if this process exports."""
+        from uvicorn.observing.debugging import listings_of, shown_stalls
+
+        if self._exposition is not None:
+            self._exposition.tell_stalls(lambda as_json: shown_stalls(listings_of(observers()), as_json))
+
     def close(self) -> None:
         """Stop counting."""
         self._probe.stop()
@@ -57,5 +64,7 @@ def text_of(aggregator: MetricsAggregator, names: Sequence[str]) -> str:
     """The metrics of a process without a supervisor, and of certificates of these names."""
     pid = os.getpid()
     memory = resident_memory(pid)
-    figures = WorkerFigures({} if memory is None else {pid: memory}, {}, aggregator.certificates(names))
+    figures = WorkerFigures(
+        {} if memory is None else {pid: memory}, {}, aggregator.certificates(names), stalls=aggregator.stalls()
+    )
     return render(aggregator.totals(), figures)

@@ -3,6 +3,8 @@
 
 pub(crate) mod bytes;
 pub(crate) mod call;
+#[cfg(target_os = "linux")]
+pub(crate) mod clocks;
 pub(crate) mod descriptor;
 pub(crate) mod dict;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,133 @@
+//! Waits until an event loop is overdue, without the interpreter. The words are those of `uvicorn/metrics/loop_state.py`.
+
+use pyo3::prelude::*;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::Watchdog;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+    use std::time::Duration;
+
+    use pyo3::exceptions::PyValueError;
+
+    use super::{Bound, PyAny, PyResult, Python, pyclass, pymethods};
+    use crate::base::ffi::clocks;
+    use crate::base::ffi::words::Words;
+
+    const DUE: usize = 1;
+
+    /// The clocks at one moment, in nanoseconds.
+    #[derive(Clone, Copy)]
+    struct Look {
+        time: u64,
+        thread: u64,
+        process: u64,
+    }
+
+    impl Look {
+        fn now(clock: libc::clockid_t) -> Self {
+            let thread = clocks::read(clock).unwrap_or_default();
+            Self { time: clocks::monotonic(), thread, process: clocks::process_cpu() }
+        }
+
+        fn since(self, before: Self) -> (u64, u64, u64) {
+            (
+                self.time.saturating_sub(before.time),
+                self.thread.saturating_sub(before.thread),
+                self.process.saturating_sub(before.process),
+            )
+        }
+    }
+
+    struct State {
+        is_closed: bool,
+        last: Look,
+    }
+
+    /// Watches one event loop for one thread of Python's, which calls `wait` again and again.
+    #[pyclass(module = "uvicorn._native", frozen)]
+    pub(crate) struct Watchdog {
+        words: Words,
+        interval: Duration,
+        clock: libc::clockid_t,
+        state: Mutex<State>,
+        closing: Condvar,
+    }
+
+    #[pymethods]
+    impl Watchdog {
+        #[new]
+        fn new(words: &Bound<'_, PyAny>, interval: f64, clock: i32) -> PyResult<Self> {
+            let interval =
+                Duration::try_from_secs_f64(interval).map_err(|error| PyValueError::new_err(error.to_string()))?;
+            let state = Mutex::new(State { is_closed: false, last: Look::now(clock) });
+            Ok(Self { words: Words::of(words)?, interval, clock, state, closing: Condvar::new() })
+        }
+
+        /// Wait until the loop is an interval overdue, then for the interpreter. Returns the nanoseconds since the
+        /// previous look, of time, of the loop's thread and of the process on a processor, and of waiting for the
+        /// interpreter; None once it is closed.
+        fn wait(&self, py: Python<'_>) -> Option<(u64, u64, u64, u64)> {
+            let (before, asked_at) = py.detach(|| self.wait_until_overdue())?;
+            let now = Look::now(self.clock);
+            self.state().last = now;
+            let (time, thread, process) = now.since(before);
+            Some((time, thread, process, now.time.saturating_sub(asked_at)))
+        }
+
+        /// Have `wait` return None from now on; from any thread.
+        fn close(&self) {
+            self.state().is_closed = true;
+            self.closing.notify_all();
+        }
+    }
+
+    impl Watchdog {
+        fn state(&self) -> MutexGuard<'_, State> {
+            self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// The look before, and the time at which the loop was found to be overdue.
+        fn wait_until_overdue(&self) -> Option<(Look, u64)> {
+            let patience = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
+            let mut state = self.state();
+            loop {
+                if state.is_closed {
+                    return None;
+                }
+                let waited = self.closing.wait_timeout(state, self.interval);
+                (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                let (before, due) = (state.last, self.words.get(DUE));
+                let now = Look::now(self.clock);
+                if !state.is_closed && due != 0 && now.time >= due.saturating_add(patience) {
+                    return Some((before, now.time));
+                }
+                state.last = now;
+            }
+        }
+    }
+}
+
+/// Other systems lack the clock of a thread, or have a clock of their own for Python.
+#[cfg(not(target_os = "linux"))]
+#[pyclass(module = "uvicorn._native", frozen)]
+pub(crate) struct Watchdog {}
+
+#[cfg(not(target_os = "linux"))]
+#[pymethods]
+impl Watchdog {
+    #[new]
+    fn new(_words: &Bound<'_, PyAny>, _interval: f64, _clock: i32) -> PyResult<Self> {
+        Err(pyo3::exceptions::PyNotImplementedError::new_err("the clock of a thread"))
+    }
+
+    #[expect(clippy::unused_self, reason = "there is no object")]
+    fn wait(&self, _py: Python<'_>) -> Option<(u64, u64, u64, u64)> {
+        None
+    }
+
+    #[expect(clippy::unused_self, reason = "there is no object")]
+    fn close(&self) {}
+}
