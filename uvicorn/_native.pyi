@@ -422,12 +422,12 @@ class Call(_Coroutine):
 class Watchdog:
     """Watches one event loop, whose `uvicorn.metrics.loop_state.LoopState` has these `words`.
 
-    `interval` is in seconds, `clock` the clock of the loop's thread (`time.pthread_getcpuclockid`). Raises
-    `NotImplementedError` outside of Linux.
+    `interval` is in seconds; `clock` and `thread` are the clock of the loop's thread (`time.pthread_getcpuclockid`) and
+    its native id. Raises `NotImplementedError` outside of Linux.
     """
 
-    def __new__(cls, words: memoryview, interval: float, clock: int) -> Self: ...
-    def wait(self) -> tuple[int, int, int, int] | None: ...
+    def __new__(cls, words: memoryview, interval: float, clock: int, thread: int) -> Self: ...
+    def wait(self) -> tuple[int, int, int, int, int, bool] | None: ...
     def close(self) -> None: ...
 
 @final

@@ -7,7 +7,7 @@ A row is written by its event loop alone: first the route, then the numbers, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
 Kind = Literal["computing", "gil", "blocked", "gc"]
@@ -32,14 +32,14 @@ WORDS = ROUTES * _ROW
 
 
 class StallTotal(NamedTuple):
-    """The stalls of one route and kind."""
+    """The number of the stalls of one route and kind, and their nanoseconds."""
 
-    count: int = 0
+    number: int = 0
     nanoseconds: int = 0
 
-    def plus(self, count: int, nanoseconds: int) -> StallTotal:
+    def plus(self, other: StallTotal) -> StallTotal:
         """Return the sum."""
-        return StallTotal(self.count + count, self.nanoseconds + nanoseconds)
+        return StallTotal(self.number + other.number, self.nanoseconds + other.nanoseconds)
 
 
 StallTotals = dict[tuple[str, Kind], StallTotal]
@@ -92,10 +92,10 @@ class StallTable:
         self._words.release()
 
 
-def add_up(into: StallTotals, found: Iterator[tuple[tuple[str, Kind], StallTotal]]) -> None:
+def add_up(into: StallTotals, found: Iterable[tuple[tuple[str, Kind], StallTotal]]) -> None:
     """Add counts to others. Beyond `ROUTES` of these, further routes count as `OTHER`."""
     for (route, kind), total in found:
         key: tuple[str, Kind] = (route, kind)
         if key not in into and len(into) >= ROUTES * len(KINDS):
             key = (OTHER, kind)
-        into[key] = into.get(key, StallTotal()).plus(*total)
+        into[key] = into.get(key, StallTotal()).plus(total)

@@ -15,7 +15,6 @@ from typing import Any, Final
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
 from uvicorn.metrics.routes import Routes
 
-
 LIFESPAN: Final = "lifespan"
 """The route of tasks that the lifespan has started."""
 
@@ -33,7 +32,9 @@ class InFlightRequest:
 
     __slots__ = ("scope", "loop", "task", "call", "began", "_routes", "_route", "__weakref__")
 
-    def __init__(self, scope: WWWScope | None, loop: asyncio.AbstractEventLoop, routes: Routes, route: str = "") -> None:
+    def __init__(
+        self, scope: WWWScope | None, loop: asyncio.AbstractEventLoop, routes: Routes, route: str = ""
+    ) -> None:
         self.scope = scope
         self._routes = routes
         self._route = route

@@ -310,7 +310,8 @@ def _page(listing: LoopListing) -> Iterator[str]:
     if count > len(listing["requests"]):
         yield f"  ... {count - len(listing['requests'])} more"
     if listing["threshold"] > 0:
-        yield f"  Stalls longer than {listing['threshold']:g} s: {sum(one['count'] for one in listing['stalls']) or 'none'}"
+        stalled = sum(one["count"] for one in listing["stalls"]) or "none"
+        yield f"  Stalls longer than {listing['threshold']:g} s: {stalled}"
     yield from _stalls(listing["stalls"])
 
 

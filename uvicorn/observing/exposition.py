@@ -230,13 +230,13 @@ def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
 
 
 def _stalls(totals: StallTotals) -> Iterator[str]:
-    """The metrics of `stall_threshold`; the route none has the stalls without a request, unknown those without a route."""
+    """The metrics of `stall_threshold`."""
     found = [(f'route="{_label(route)}",kind="{kind}"', total) for (route, kind), total in sorted(totals.items())]
     yield from _family(
         "stalls_total",
         "counter",
         "Stalls of event loops: turns longer than `--stall-threshold`.",
-        ((labels, total.count) for labels, total in found),
+        ((labels, total.number) for labels, total in found),
     )
     yield from _family(
         "stall_seconds_total",

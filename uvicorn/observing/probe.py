@@ -1,7 +1,7 @@
 """Answer `/live` and `/ready` at an address of their own while event loops are blocked: the setting `probe`.
 
-A single process answers in a thread of the native core, which needs no interpreter, a parent in one of Python's: it runs
-no application. A parent's event loops are those of its workers.
+A single process answers in a thread of the native core, which needs no interpreter. A parent runs no application and
+answers in a thread of Python's, for the event loops of its workers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attribute each stall of an event loop to a route, a kind and a stack: the setting `stall_threshold`. For any event loop.
+"""Attribute each stall of any event loop to a route, a kind and a stack: the setting `stall_threshold`.
 
     loop                              watching thread
     beats, four times in the     ───▶ looks as often, without the interpreter if the native core is there;
@@ -6,15 +6,15 @@
     beats late: ends the stall   ◀─── samples
 
 A stall is a turn of the loop that lasts longer than the threshold. Its samples are grouped by task and request; each
-group gets the time from one look to the next. Many short callbacks in one turn are a stall of its largest group, if that
-has half of the time, and otherwise of none.
+group gets the time from one look to the next. A turn of many short callbacks is a stall of its largest group if that
+has half of the time, otherwise of none.
 
 The kind of a sample follows from the clocks since the previous look: garbage was collected for most of the time; or the
-interpreter could not be had for long, although running Python code gives it up after `sys.getswitchinterval()`; or the
-loop's thread was on a processor; or it waited. A call in C that returns gives the interpreter to the watching thread
-first, so task and frame are still those of the call.
+interpreter was locked for long, although Python code gives it up after `sys.getswitchinterval()`; or the loop's thread
+used a processor; or it waited. A call in C that returns gives the interpreter to the watching thread first, so task and
+frame are still those of the call.
 
-Times may be off by a quarter of the threshold.
+Times may be off by an eighth of the threshold.
 """
 
 from __future__ import annotations
@@ -139,18 +139,22 @@ class Look(NamedTuple):
         thread: for which the loop's thread was on a processor; without such a clock the same as `process`.
         process: the same for all threads of the process.
         wait: for the interpreter.
+        thread_meanwhile: as `thread`, during that wait.
+        is_running: whether the loop's thread was running, or waited for a processor, when the wait began.
     """
 
     time: int
     thread: int
     process: int
     wait: int
+    thread_meanwhile: int
+    is_running: bool
 
 
 class Looks(Protocol):
     """Waits until a loop is overdue: the native `Watchdog`, or `PythonLooks`."""
 
-    def wait(self) -> tuple[int, int, int, int] | None:
+    def wait(self) -> tuple[int, int, int, int, int, bool] | None:
         """Return the members of a `Look`; None once it is closed."""
 
     def close(self) -> None:
@@ -174,18 +178,22 @@ class PythonLooks:
                 thread = time.clock_gettime_ns(self._clock)
         return monotonic_ns(), thread, process
 
-    def wait(self) -> tuple[int, int, int, int] | None:
+    def wait(self) -> tuple[int, int, int, int, int, bool] | None:
         """Return the members of a `Look` as soon as the loop is overdue; None once this is closed."""
-        patience = int(self._interval * 1e9)
+        interval = int(self._interval * 1e9)
+        patience, pause = interval // 2, interval
         while True:
-            expected = monotonic_ns() + patience
-            if self._is_closed.wait(self._interval):
+            expected = monotonic_ns() + pause
+            if self._is_closed.wait(pause / 1e9):
                 return None
             before, now = self._last, self._read()
             self._last = now
-            due = self._words[DUE]
+            due, slept = self._words[DUE], pause
+            pause = min(max(due + patience - now[0], patience), 2 * interval)
             if due and now[0] >= due + patience:
-                return now[0] - before[0], now[1] - before[1], now[2] - before[2], max(0, now[0] - expected)
+                span, thread, process = now[0] - before[0], now[1] - before[1], now[2] - before[2]
+                meanwhile = max(0, thread - slept)
+                return span, thread, process, max(0, now[0] - expected), meanwhile, thread > span / 2
 
     def close(self) -> None:
         """Have `wait` return; from any thread."""
@@ -287,7 +295,7 @@ class StallWatch:
         self._table = None if page is None else page.stalls
         self._text_of = text_of
         self._interval = min(max(threshold / BEATS, LEAST_INTERVAL), interval)
-        self._patience = int(self._interval * 1e9)
+        self._patience = int(self._interval * 1e9) // 2
         self._lock = threading.Lock()
         self._thread = threading.get_ident()
         self._state = state or LoopState.make()
@@ -297,7 +305,7 @@ class StallWatch:
         self._groups: dict[object, _Group] = {}
         self._last: _Group | None = None
         self._counted_to = 0  # the time up to which the groups have theirs; 0 without a stall
-        self._collected = 0
+        self._collected = _collections.total()
         self._log_at = 0.0
         self._unlogged = 0
         self._worst_unlogged: Stall | None = None
@@ -310,7 +318,6 @@ class StallWatch:
         clock = None if sys.platform in ("win32", "darwin") else time.pthread_getcpuclockid(self._thread)
         self._looks = _looks(self._state.words, self._interval, clock)
         _collections.begin()
-        self._collected = _collections.total()
         self._beat.start()
         self._watcher = threading.Thread(target=self._watch, args=(self._looks,), name="uvicorn-stalls", daemon=True)
         self._watcher.start()
@@ -355,7 +362,7 @@ class StallWatch:
                 return
             if not self._counted_to:
                 # It began between two beats.
-                self._counted_to = due - self._patience // 2
+                self._counted_to = due - self._patience
             self._take(look, now)
 
     def _take(self, look: Look, now: int) -> None:
@@ -411,7 +418,7 @@ class StallWatch:
 
     def _end(self, late: int) -> list[Stall]:
         groups, last = list(self._groups.values()), self._last
-        total = late + self._patience // 2
+        total = late + self._patience
         if last is not None:
             # The time since the last sample.
             rest = max(0, monotonic_ns() - self._counted_to)
@@ -469,7 +476,7 @@ def _looks(words: memoryview, interval: float, clock: int | None) -> Looks:
         with contextlib.suppress(ImportError, NotImplementedError):
             from uvicorn._native import Watchdog
 
-            return Watchdog(words, interval, clock)
+            return Watchdog(words, interval, clock, threading.get_native_id())
     return PythonLooks(words, interval, clock)
 
 
@@ -478,8 +485,11 @@ def _kind_of(look: Look, collected: int) -> Kind:
     if collected > look.time / 2:
         return "gc"
     if has_gil() and look.wait > max(LEAST_WAIT, SWITCHES * sys.getswitchinterval()) * 1e9:
-        return "gil"
-    return "computing" if look.thread > look.time / 2 else "blocked"
+        # On a busy machine code that would give the GIL up may have to wait for a processor first.
+        computed = look.thread_meanwhile > (LEAST_WAIT + sys.getswitchinterval()) / 2 * 1e9
+        if computed or (not look.is_running and look.wait > look.time / 2):
+            return "gil"
+    return "computing" if look.is_running or look.thread > look.time / 5 else "blocked"
 
 
 def _is_of_another_thread(look: Look) -> bool:

@@ -178,9 +178,9 @@ class Multiprocess:
         handover.current.forget()
         if self.upgrades is not None:
             self.upgrades.forget()
-        for thread in (self._exposition, self._probe):
-            if thread is not None:
-                thread.forget()
+        for server in (self._exposition, self._probe):
+            if server is not None:
+                server.forget()
         for worker in self._placed:
             worker.forget()
 
@@ -235,9 +235,9 @@ class Multiprocess:
             handlers.restore()
             self._wakeup.close()
             self._loads = None
-            for thread in (self._exposition, self._probe):
-                if thread is not None:
-                    thread.close()
+            for server in (self._exposition, self._probe):
+                if server is not None:
+                    server.close()
         self._log("Stopping parent process [%d]")
         if self._pool.failed:
             sys.exit(STARTUP_FAILURE)
@@ -593,7 +593,7 @@ def metrics_of(supervisors: Sequence[Multiprocess]) -> str:
         resident.update(figures.resident)
     stalls: StallTotals = {}
     for figures in known:
-        add_up(stalls, iter(figures.stalls.items()))
+        add_up(stalls, figures.stalls.items())
     totals = [sum(numbers) for numbers in zip(*counted, strict=True)]
     lost = sum((figures.lost for figures in known), Lost())
     return render(totals, WorkerFigures(resident, events, ends, lost, stalls))

@@ -202,9 +202,9 @@ class Pools:
         finally:
             handlers.restore()
             self._wakeup.close()
-            for thread in (exposition, probe):
-                if thread is not None:
-                    thread.close()
+            for served in (exposition, probe):
+                if served is not None:
+                    served.close()
             self._close()
         if any(pool.outcome is Outcome.FAILED for pool in self.pools):
             sys.exit(STARTUP_FAILURE)

@@ -7,6 +7,7 @@ pub(crate) use linux::Watchdog;
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::fs;
     use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
     use std::time::Duration;
 
@@ -31,15 +32,18 @@ mod linux {
             let thread = clocks::read(clock).unwrap_or_default();
             Self { time: clocks::monotonic(), thread, process: clocks::process_cpu() }
         }
-
-        fn since(self, before: Self) -> (u64, u64, u64) {
-            (
-                self.time.saturating_sub(before.time),
-                self.thread.saturating_sub(before.thread),
-                self.process.saturating_sub(before.process),
-            )
-        }
     }
+
+    /// The loop was overdue at this moment.
+    struct Overdue {
+        before: Look,
+        asked: Look,
+        is_running: bool,
+    }
+
+    /// Time, processor time of the loop's thread and of the process, time of waiting for the interpreter, and processor
+    /// time of the loop's thread meanwhile; whether that thread was running, or ready to, when the wait began.
+    type Found = (u64, u64, u64, u64, u64, bool);
 
     struct State {
         is_closed: bool,
@@ -52,6 +56,8 @@ mod linux {
         words: Words,
         interval: Duration,
         clock: libc::clockid_t,
+        /// The status of the loop's thread.
+        status: String,
         state: Mutex<State>,
         closing: Condvar,
     }
@@ -59,22 +65,28 @@ mod linux {
     #[pymethods]
     impl Watchdog {
         #[new]
-        fn new(words: &Bound<'_, PyAny>, interval: f64, clock: i32) -> PyResult<Self> {
+        fn new(words: &Bound<'_, PyAny>, interval: f64, clock: i32, thread: u32) -> PyResult<Self> {
             let interval =
                 Duration::try_from_secs_f64(interval).map_err(|error| PyValueError::new_err(error.to_string()))?;
             let state = Mutex::new(State { is_closed: false, last: Look::now(clock) });
-            Ok(Self { words: Words::of(words)?, interval, clock, state, closing: Condvar::new() })
+            let status = format!("/proc/self/task/{thread}/stat");
+            Ok(Self { words: Words::of(words)?, interval, clock, status, state, closing: Condvar::new() })
         }
 
-        /// Wait until the loop is an interval overdue, then for the interpreter. Returns the nanoseconds since the
-        /// previous look, of time, of the loop's thread and of the process on a processor, and of waiting for the
-        /// interpreter; None once it is closed.
-        fn wait(&self, py: Python<'_>) -> Option<(u64, u64, u64, u64)> {
-            let (before, asked_at) = py.detach(|| self.wait_until_overdue())?;
+        /// Wait until the loop is half an interval overdue, then for the interpreter. Returns the nanoseconds since the
+        /// previous look, see [`Found`]; None once it is closed.
+        fn wait(&self, py: Python<'_>) -> Option<Found> {
+            let Overdue { before, asked, is_running } = py.detach(|| self.wait_until_overdue())?;
             let now = Look::now(self.clock);
             self.state().last = now;
-            let (time, thread, process) = now.since(before);
-            Some((time, thread, process, now.time.saturating_sub(asked_at)))
+            Some((
+                now.time.saturating_sub(before.time),
+                now.thread.saturating_sub(before.thread),
+                now.process.saturating_sub(before.process),
+                now.time.saturating_sub(asked.time),
+                now.thread.saturating_sub(asked.thread),
+                is_running,
+            ))
         }
 
         /// Have `wait` return None from now on; from any thread.
@@ -89,23 +101,32 @@ mod linux {
             self.state.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// The look before, and the time at which the loop was found to be overdue.
-        fn wait_until_overdue(&self) -> Option<(Look, u64)> {
-            let patience = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
+        fn wait_until_overdue(&self) -> Option<Overdue> {
+            let patience = u64::try_from(self.interval.as_nanos() / 2).unwrap_or(u64::MAX);
             let mut state = self.state();
+            let mut pause = self.interval;
             loop {
                 if state.is_closed {
                     return None;
                 }
-                let waited = self.closing.wait_timeout(state, self.interval);
+                let waited = self.closing.wait_timeout(state, pause);
                 (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
                 let (before, due) = (state.last, self.words.get(DUE));
                 let now = Look::now(self.clock);
+                // Until the next beat is overdue; that word is written by others, so no longer than two intervals.
+                let left = Duration::from_nanos(due.saturating_add(patience).saturating_sub(now.time));
+                pause = left.clamp(self.interval / 2, self.interval * 2);
                 if !state.is_closed && due != 0 && now.time >= due.saturating_add(patience) {
-                    return Some((before, now.time));
+                    return Some(Overdue { before, asked: now, is_running: self.is_running() });
                 }
                 state.last = now;
             }
+        }
+
+        /// Whether the loop's thread has a processor or waits for one: its state is behind its name, which is in brackets.
+        fn is_running(&self) -> bool {
+            let status = fs::read_to_string(&self.status).unwrap_or_default();
+            status.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'))
         }
     }
 }
@@ -119,12 +140,12 @@ pub(crate) struct Watchdog {}
 #[pymethods]
 impl Watchdog {
     #[new]
-    fn new(_words: &Bound<'_, PyAny>, _interval: f64, _clock: i32) -> PyResult<Self> {
+    fn new(_words: &Bound<'_, PyAny>, _interval: f64, _clock: i32, _thread: u32) -> PyResult<Self> {
         Err(pyo3::exceptions::PyNotImplementedError::new_err("the clock of a thread"))
     }
 
     #[expect(clippy::unused_self, reason = "there is no object")]
-    fn wait(&self, _py: Python<'_>) -> Option<(u64, u64, u64, u64)> {
+    fn wait(&self, _py: Python<'_>) -> Option<(u64, u64, u64, u64, u64, bool)> {
         None
     }
 
