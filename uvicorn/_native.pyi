@@ -423,11 +423,20 @@ class Watchdog:
     """Watches one event loop, whose `uvicorn.metrics.loop_state.LoopState` has these `words`.
 
     `interval` is in seconds; `clock` and `thread` are the clock of the loop's thread (`time.pthread_getcpuclockid`) and
-    its native id. Raises `NotImplementedError` outside of Linux.
+    its native id. When the loop is overdue, the main thread calls `from_inside` as soon as it runs bytecode. Raises
+    `NotImplementedError` outside of Linux.
     """
 
-    def __new__(cls, words: memoryview, interval: float, clock: int, thread: int) -> Self: ...
+    def __new__(
+        cls,
+        words: memoryview,
+        interval: float,
+        clock: int,
+        thread: int,
+        from_inside: collections.abc.Callable[[], object] | None,
+    ) -> Self: ...
     def wait(self) -> tuple[int, int, int, int, int, bool] | None: ...
+    def look(self) -> tuple[int, int, int, int, int, bool]: ...
     def close(self) -> None: ...
 
 @final

@@ -11,8 +11,9 @@ has half of the time, otherwise of none.
 
 The kind of a sample follows from the clocks since the previous look: garbage was collected for most of the time; or the
 interpreter was locked for long, although Python code gives it up after `sys.getswitchinterval()`; or the loop's thread
-used a processor; or it waited. A call in C that returns gives the interpreter to the watching thread first, so task and
-frame are still those of the call.
+used a processor; or it waited. A call in C that returns gives the interpreter to a waiting thread first, so task and
+frame are still those of the call. Other threads may wait, too: the native core therefore also has the main thread itself
+take a sample before it goes on, as if a signal had come.
 
 Times may be off by an eighth of the threshold.
 """
@@ -23,6 +24,7 @@ import asyncio
 import atexit
 import contextlib
 import gc
+import itertools
 import logging
 import os
 import sys
@@ -157,6 +159,9 @@ class Looks(Protocol):
     def wait(self) -> tuple[int, int, int, int, int, bool] | None:
         """Return the members of a `Look`; None once it is closed."""
 
+    def look(self) -> tuple[int, int, int, int, int, bool]:
+        """Return the members of a `Look` at this moment."""
+
     def close(self) -> None:
         """Have `wait` return; from any thread."""
 
@@ -194,6 +199,13 @@ class PythonLooks:
                 span, thread, process = now[0] - before[0], now[1] - before[1], now[2] - before[2]
                 meanwhile = max(0, thread - slept)
                 return span, thread, process, max(0, now[0] - expected), meanwhile, thread > span / 2
+
+    def look(self) -> tuple[int, int, int, int, int, bool]:
+        """Return the members of a `Look` at this moment."""
+        before, now = self._last, self._read()
+        self._last = now
+        thread = now[1] - before[1]
+        return now[0] - before[0], thread, now[2] - before[2], 0, 0, thread > (now[0] - before[0]) / 2
 
     def close(self) -> None:
         """Have `wait` return; from any thread."""
@@ -239,7 +251,6 @@ class _Collections:
 
 
 _collections = _Collections()
-_OWN_CODE = frozenset({_Collections.__call__.__code__})
 
 
 class _Group:
@@ -315,6 +326,9 @@ class StallWatch:
     def start(self) -> None:
         """Watch from now on."""
         self._thread = threading.get_ident()
+        global _in_main_thread
+        if threading.current_thread() is threading.main_thread():
+            _in_main_thread = self
         clock = None if sys.platform in ("win32", "darwin") else time.pthread_getcpuclockid(self._thread)
         self._looks = _looks(self._state.words, self._interval, clock)
         _collections.begin()
@@ -326,9 +340,12 @@ class StallWatch:
 
     def stop(self) -> None:
         """Stop watching."""
+        global _in_main_thread
         looks, self._looks = self._looks, None
         if looks is None:
             return
+        if _in_main_thread is self:
+            _in_main_thread = None
         atexit.unregister(self.stop)
         looks.close()
         self._beat.stop()
@@ -365,16 +382,27 @@ class StallWatch:
                 self._counted_to = due - self._patience
             self._take(look, now)
 
+    def look_from_inside(self) -> None:
+        """Take a sample in the loop's own thread, wherever that is; unless it holds the lock itself."""
+        looks = self._looks
+        if looks is None or not self._lock.acquire(blocking=False):
+            return
+        try:
+            now = monotonic_ns()
+            due = self._state.words[DUE]
+            if due and now - due >= self._patience:
+                self._counted_to = self._counted_to or due - self._patience
+                self._take(Look(*looks.look()), now)
+        finally:
+            self._lock.release()
+
     def _take(self, look: Look, now: int) -> None:
         nanoseconds = now - self._counted_to
         collected = _collections.total()
         kind = _kind_of(look, min(collected - self._collected, look.time))
         self._collected = collected
-        stack: Stack = tuple(
-            (frame.f_code, frame.f_lineno or 0)
-            for frame in stacks.frames_of(self._thread)
-            if frame.f_code not in _OWN_CODE
-        )
+        frames = itertools.takewhile(lambda frame: frame.f_code not in _OWN_CODE, stacks.frames_of(self._thread))
+        stack: Stack = tuple((frame.f_code, frame.f_lineno or 0) for frame in frames)
         group = self._last = self._group_of(stack, is_foreign=kind == "gil" and _is_of_another_thread(look))
         group.add(nanoseconds, kind, stack)
         self._counted_to = now
@@ -471,12 +499,26 @@ class StallWatch:
         )
 
 
+def _look_from_inside() -> None:
+    if _in_main_thread is not None:
+        # The code that runs must not get an error of this one.
+        with contextlib.suppress(Exception):
+            _in_main_thread.look_from_inside()
+
+
+_in_main_thread: StallWatch | None = None
+_OWN_CODE = frozenset({_Collections.__call__.__code__, _look_from_inside.__code__})
+
+
 def _looks(words: memoryview, interval: float, clock: int | None) -> Looks:
     if clock is not None:
         with contextlib.suppress(ImportError, NotImplementedError):
             from uvicorn._native import Watchdog
 
-            return Watchdog(words, interval, clock, threading.get_native_id())
+            is_main = threading.current_thread() is threading.main_thread()
+            return Watchdog(
+                words, interval, clock, threading.get_native_id(), _look_from_inside if is_main else None
+            )
     return PythonLooks(words, interval, clock)
 
 

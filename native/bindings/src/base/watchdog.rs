@@ -13,8 +13,9 @@ mod linux {
 
     use pyo3::exceptions::PyValueError;
 
-    use super::{Bound, PyAny, PyResult, Python, pyclass, pymethods};
+    use super::{Bound, Py, PyAny, PyResult, Python, pyclass, pymethods};
     use crate::base::ffi::clocks;
+    use crate::base::ffi::pending::MainCall;
     use crate::base::ffi::words::Words;
 
     const DUE: usize = 1;
@@ -35,8 +36,8 @@ mod linux {
     }
 
     /// The loop was overdue at this moment.
+    #[derive(Clone, Copy)]
     struct Overdue {
-        before: Look,
         asked: Look,
         is_running: bool,
     }
@@ -48,6 +49,8 @@ mod linux {
     struct State {
         is_closed: bool,
         last: Look,
+        /// While the watching thread waits for the interpreter.
+        overdue: Option<Overdue>,
     }
 
     /// Watches one event loop for one thread of Python's, which calls `wait` again and again.
@@ -58,6 +61,8 @@ mod linux {
         clock: libc::clockid_t,
         /// The status of the loop's thread.
         status: String,
+        /// Takes a sample in the loop's own thread, if that is the main thread.
+        from_inside: Option<MainCall>,
         state: Mutex<State>,
         closing: Condvar,
     }
@@ -65,28 +70,49 @@ mod linux {
     #[pymethods]
     impl Watchdog {
         #[new]
-        fn new(words: &Bound<'_, PyAny>, interval: f64, clock: i32, thread: u32) -> PyResult<Self> {
+        fn new(
+            words: &Bound<'_, PyAny>,
+            interval: f64,
+            clock: i32,
+            thread: u32,
+            from_inside: Option<Py<PyAny>>,
+        ) -> PyResult<Self> {
             let interval =
                 Duration::try_from_secs_f64(interval).map_err(|error| PyValueError::new_err(error.to_string()))?;
-            let state = Mutex::new(State { is_closed: false, last: Look::now(clock) });
+            let state = Mutex::new(State { is_closed: false, last: Look::now(clock), overdue: None });
             let status = format!("/proc/self/task/{thread}/stat");
-            Ok(Self { words: Words::of(words)?, interval, clock, status, state, closing: Condvar::new() })
+            let from_inside = from_inside.map(MainCall::new);
+            Ok(Self { words: Words::of(words)?, interval, clock, status, from_inside, state, closing: Condvar::new() })
         }
 
         /// Wait until the loop is half an interval overdue, then for the interpreter. Returns the nanoseconds since the
         /// previous look, see [`Found`]; None once it is closed.
         fn wait(&self, py: Python<'_>) -> Option<Found> {
-            let Overdue { before, asked, is_running } = py.detach(|| self.wait_until_overdue())?;
+            if !py.detach(|| self.wait_until_overdue()) {
+                return None;
+            }
+            let found = self.look();
+            self.state().overdue = None;
+            Some(found)
+        }
+
+        /// Look now, while another thread may be in `wait`.
+        fn look(&self) -> Found {
             let now = Look::now(self.clock);
-            self.state().last = now;
-            Some((
+            let mut state = self.state();
+            let before = std::mem::replace(&mut state.last, now);
+            let Overdue { asked, is_running } =
+                state.overdue.unwrap_or(Overdue { asked: now, is_running: now.thread > before.thread });
+            // The part of the wait that the previous look has not had.
+            let asked = if asked.time < before.time { before } else { asked };
+            (
                 now.time.saturating_sub(before.time),
                 now.thread.saturating_sub(before.thread),
                 now.process.saturating_sub(before.process),
                 now.time.saturating_sub(asked.time),
                 now.thread.saturating_sub(asked.thread),
                 is_running,
-            ))
+            )
         }
 
         /// Have `wait` return None from now on; from any thread.
@@ -101,23 +127,29 @@ mod linux {
             self.state.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        fn wait_until_overdue(&self) -> Option<Overdue> {
+        /// Wait; false once it is closed.
+        fn wait_until_overdue(&self) -> bool {
             let patience = u64::try_from(self.interval.as_nanos() / 2).unwrap_or(u64::MAX);
             let mut state = self.state();
             let mut pause = self.interval;
             loop {
                 if state.is_closed {
-                    return None;
+                    return false;
                 }
                 let waited = self.closing.wait_timeout(state, pause);
                 (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-                let (before, due) = (state.last, self.words.get(DUE));
+                let due = self.words.get(DUE);
                 let now = Look::now(self.clock);
                 // Until the next beat is overdue; that word is written by others, so no longer than two intervals.
                 let left = Duration::from_nanos(due.saturating_add(patience).saturating_sub(now.time));
                 pause = left.clamp(self.interval / 2, self.interval * 2);
                 if !state.is_closed && due != 0 && now.time >= due.saturating_add(patience) {
-                    return Some(Overdue { before, asked: now, is_running: self.is_running() });
+                    state.overdue = Some(Overdue { asked: now, is_running: self.is_running() });
+                    drop(state);
+                    if let Some(from_inside) = &self.from_inside {
+                        from_inside.request();
+                    }
+                    return true;
                 }
                 state.last = now;
             }
@@ -140,13 +172,24 @@ pub(crate) struct Watchdog {}
 #[pymethods]
 impl Watchdog {
     #[new]
-    fn new(_words: &Bound<'_, PyAny>, _interval: f64, _clock: i32, _thread: u32) -> PyResult<Self> {
+    fn new(
+        _words: &Bound<'_, PyAny>,
+        _interval: f64,
+        _clock: i32,
+        _thread: u32,
+        _from_inside: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
         Err(pyo3::exceptions::PyNotImplementedError::new_err("the clock of a thread"))
     }
 
     #[expect(clippy::unused_self, reason = "there is no object")]
     fn wait(&self, _py: Python<'_>) -> Option<(u64, u64, u64, u64, u64, bool)> {
         None
+    }
+
+    #[expect(clippy::unused_self, reason = "there is no object")]
+    fn look(&self) -> (u64, u64, u64, u64, u64, bool) {
+        (0, 0, 0, 0, 0, false)
     }
 
     #[expect(clippy::unused_self, reason = "there is no object")]
