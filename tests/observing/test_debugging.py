@@ -62,7 +62,7 @@ def serving(app: App, page: Page | None = None, **settings: Any) -> Iterator[tup
     """A server in a thread of its own that may count in a page, and its address."""
     quiet = {"log_config": None, "lifespan": "off", "debug_requests": True, "stall_threshold": 0}
     server = make_server(Config(app, **{**quiet, **settings}))
-    if page is not None:
+    if page is not None and isinstance(server, Server):
         server.metrics_page = page
     with socket.create_server(("127.0.0.1", 0)) as sock:
         address = sock.getsockname()

@@ -237,6 +237,7 @@ def test_a_parent_answers_for_its_workers(tmp_path: Path) -> None:
     with ServerProcess("blocking:app", "--port", "0", *arguments, cwd=tmp_path) as server:
         (found,) = server.wait_for_pattern(r"Probes on http://127\.0\.0\.1:(\d+)/ready and /live")
         address = ("127.0.0.1", int(found[1]))
+        server.wait_for("Application startup complete", count=2)
         wait_for(lambda: told(address, "/ready") == (200, "ready\n"))
         first, second = server.pids()
         with contextlib.ExitStack() as stack:

@@ -12,8 +12,8 @@ has half of the time, otherwise of none.
 The kind of a sample follows from the clocks since the previous look: garbage was collected for most of the time; or the
 interpreter was locked for long, although Python code gives it up after `sys.getswitchinterval()`; or the loop's thread
 used a processor; or it waited. A call in C that returns gives the interpreter to a waiting thread first, so task and
-frame are still those of the call. Other threads may wait, too: the native core therefore also has the main thread itself
-take a sample before it goes on, as if a signal had come.
+frame are still those of the call. Other threads may wait, too, so the native core also has the main thread itself take
+a sample before it goes on, as if a signal had come.
 
 Times may be off by an eighth of the threshold.
 """
@@ -329,7 +329,9 @@ class StallWatch:
         global _in_main_thread
         if threading.current_thread() is threading.main_thread():
             _in_main_thread = self
-        clock = None if sys.platform in ("win32", "darwin") else time.pthread_getcpuclockid(self._thread)
+        clock: int | None = None
+        if sys.platform != "win32" and sys.platform != "darwin":
+            clock = time.pthread_getcpuclockid(self._thread)
         self._looks = _looks(self._state.words, self._interval, clock)
         _collections.begin()
         self._beat.start()
@@ -516,9 +518,7 @@ def _looks(words: memoryview, interval: float, clock: int | None) -> Looks:
             from uvicorn._native import Watchdog
 
             is_main = threading.current_thread() is threading.main_thread()
-            return Watchdog(
-                words, interval, clock, threading.get_native_id(), _look_from_inside if is_main else None
-            )
+            return Watchdog(words, interval, clock, threading.get_native_id(), _look_from_inside if is_main else None)
     return PythonLooks(words, interval, clock)
 
 
