@@ -531,7 +531,7 @@ def _kind_of(look: Look, collected: int) -> Kind:
         computed = look.thread_meanwhile > (LEAST_WAIT + sys.getswitchinterval()) / 2 * 1e9
         if computed or (not look.is_running and look.wait > look.time / 2):
             return "gil"
-    return "computing" if look.is_running or look.thread > look.time / 5 else "blocked"
+    return "computing" if look.is_running or look.thread > look.time / 10 else "blocked"
 
 
 def _is_of_another_thread(look: Look) -> bool:
