@@ -451,7 +451,7 @@ class Server:
         interval = float("inf")
         if self.loop_state is not None:
             interval = beat_interval(config.probe_lateness)
-        if config.in_flight is not None:
+        if config.in_flight is not None or config.longest_turn:
             from uvicorn.observing.debugging import Debugging
 
             page, state = self.server_state.metrics, self.loop_state

@@ -94,7 +94,10 @@ def test_a_stall_is_blamed_on_its_route_and_kind(
     else:
         monkeypatch.setattr(stalls, "_looks", PythonLooks)
     page = Page.make()
-    with serving(app, http=http, stall_threshold=0.1, page=page) as (server, address):
+    # Half of them without a record of requests.
+    tracked = http == "h11"
+    with serving(app, http=http, debug_requests=tracked, stall_threshold=0.1, page=page) as (server, address):
+        assert (server.config.in_flight is not None) is tracked
         (observer,) = server.observers
         for name, (_, kind) in KINDS.items():
             if name == "hold_gil" and not has_gil():

@@ -753,7 +753,7 @@ class Config(Settings):
             unavailable = import_from_string("uvicorn.protocols.http.flow_control:service_unavailable")
             unavailable = value_beside(self.http_protocol_class, "service_unavailable", unavailable)
             self.unavailable_app = self._answering_lifecycle(unavailable)
-        if self.debug_requests or self.longest_turn:
+        if self.debug_requests:
             self.in_flight = import_from_string("uvicorn.middleware.in_flight:InFlight")()
             app = import_from_string("uvicorn.middleware.in_flight:InFlightMiddleware")(app, self.in_flight)
         if self.trusted_proxies is not None:

@@ -1,6 +1,6 @@
-"""Track the requests in flight in an application: the settings `debug_requests` and `stall_threshold`.
+"""Track the requests in flight in an application: the setting `debug_requests`.
 
-It wraps the application only where one is set, so it costs nothing otherwise. The record of a request is dropped when
+It wraps the application only where that is set, so it costs nothing otherwise. The record of a request is dropped when
 its application has returned.
 """
 

@@ -117,7 +117,7 @@ class Observer:
 
     Args:
         config: the content of listings.
-        in_flight: the requests.
+        in_flight: the requests; None without `debug_requests`.
         page: counts stalls, if metrics are served.
         state: that of the loop, if a probe reads it, which needs a beat every `interval` seconds.
     """
@@ -125,13 +125,13 @@ class Observer:
     def __init__(
         self,
         config: DebugSettings,
-        in_flight: InFlight,
+        in_flight: InFlight | None,
         page: Page | None = None,
         state: LoopState | None = None,
         interval: float = float("inf"),
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._in_flight = in_flight
+        self._in_flight = in_flight = InFlight() if in_flight is None else in_flight
         self._shows_queries = config.debug_requests_query
         self._thread = threading.current_thread()
         self._stalls: StallWatch | None = None
@@ -404,7 +404,7 @@ class Debugging:
     def __init__(
         self,
         config: DebugSettings,
-        in_flight: InFlight,
+        in_flight: InFlight | None,
         page: Page | None = None,
         state: LoopState | None = None,
         interval: float = float("inf"),

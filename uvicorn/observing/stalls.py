@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from time import monotonic_ns
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, Protocol
 
 from uvicorn._compat import has_gil
@@ -44,7 +44,7 @@ from uvicorn.access.format import escape
 from uvicorn.metrics.loop_state import DUE, LoopBeat, LoopState
 from uvicorn.metrics.page import Page
 from uvicorn.metrics.stalls import OTHER, ROUTES, Kind
-from uvicorn.middleware.in_flight import InFlight, InFlightRequest
+from uvicorn.middleware.in_flight import LIFESPAN, InFlight, InFlightRequest
 from uvicorn.observing import stacks
 
 BEATS = 4
@@ -279,7 +279,7 @@ class StallWatch:
     Args:
         loop: to watch.
         threshold: seconds of a turn that are too long, above 0.
-        in_flight: the requests.
+        in_flight: the requests, if they are tracked, which attributes tasks that they have started.
         state: that of the loop, if others read it.
         interval: seconds between two beats at most, as those others need.
         page: counts the stalls, if metrics are served.
@@ -403,17 +403,27 @@ class StallWatch:
         collected = _collections.total()
         kind = _kind_of(look, min(collected - self._collected, look.time))
         self._collected = collected
-        frames = itertools.takewhile(lambda frame: frame.f_code not in _OWN_CODE, stacks.frames_of(self._thread))
+        frames = stacks.frames_of(self._thread)
+        frames = list(itertools.takewhile(lambda frame: frame.f_code not in _OWN_CODE, frames))
         stack: Stack = tuple((frame.f_code, frame.f_lineno or 0) for frame in frames)
-        group = self._last = self._group_of(stack, is_foreign=kind == "gil" and _is_of_another_thread(look))
+        is_foreign = kind == "gil" and _is_of_another_thread(look)
+        # Without a GIL only the thread itself may look at its variables.
+        scope = _scope_of(frames) if has_gil() or threading.get_ident() == self._thread else None
+        group = self._last = self._group_of(stack, None if is_foreign else scope, is_foreign)
         group.add(nanoseconds, kind, stack)
         self._counted_to = now
 
-    def _group_of(self, stack: Stack, is_foreign: bool) -> _Group:
-        """Return the group of the code that runs in the loop; `is_foreign` if another thread holds the interpreter."""
+    def _group_of(self, stack: Stack, scope: Any, is_foreign: bool) -> _Group:
+        """Return the group of the code that runs in the loop, for the request of `scope`.
+
+        `is_foreign` says that another thread holds the interpreter.
+        """
         task = None if is_foreign else asyncio.current_task(self._loop)
         request = None if task is None else self._in_flight.owner_of(task)
-        key: object = (id(task), id(request)) if task is not None else (stack[:1] and stack[0][0], is_foreign)
+        if request is None and scope is not None:
+            request = self._request_of(scope)
+        owner = None if request is None else request.scope or request.route()
+        key: object = (id(task), id(owner)) if task is not None else (stack[:1] and stack[0][0], is_foreign, id(owner))
         group = self._groups.get(key)
         if group is not None:
             return group
@@ -429,6 +439,12 @@ class StallWatch:
             text = "" if request is None else self._text_of(request)
         group = self._groups[key] = _Group(what, request, text)
         return group
+
+    def _request_of(self, scope: Any) -> InFlightRequest:
+        routes = self._in_flight.routes
+        if scope["type"] == "lifespan":
+            return InFlightRequest(None, self._loop, routes, LIFESPAN)
+        return InFlightRequest(scope, self._loop, routes)
 
     # Ends
 
@@ -537,6 +553,20 @@ def _kind_of(look: Look, collected: int) -> Kind:
 def _is_of_another_thread(look: Look) -> bool:
     """Tell whether another thread has computed while the loop waited for the interpreter."""
     return look.thread < look.time / 10 and look.process - look.thread > look.time / 2
+
+
+def _scope_of(frames: Sequence[FrameType]) -> Any:
+    """Return the scope of the innermost ASGI callable that runs: its first argument has this name.
+
+    So requests cost nothing while there is no stall.
+    """
+    for frame in reversed(frames):
+        code = frame.f_code
+        if "scope" in code.co_varnames[: min(code.co_argcount, 2)]:
+            scope = frame.f_locals.get("scope")
+            if isinstance(scope, dict) and scope.get("type") in ("http", "websocket", "lifespan"):
+                return scope
+    return None
 
 
 def _stall(group: _Group) -> Stall:
