@@ -38,17 +38,17 @@ SECOND = 1_000_000_000
 
 
 def sleep() -> None:
-    time.sleep(0.2)
+    time.sleep(0.3)
 
 
 def compute() -> None:
-    until = time.monotonic() + 0.2
+    until = time.monotonic() + 0.3
     while time.monotonic() < until:
         pass
 
 
 def hold_gil() -> None:
-    ctypes.PyDLL(None).usleep(200_000)
+    ctypes.PyDLL(None).usleep(300_000)
 
 
 def collect() -> None:
@@ -58,7 +58,7 @@ def collect() -> None:
             if isinstance(callback, stalls._Collections):
                 callback(phase, {})
         if phase == "start":
-            time.sleep(0.2)
+            time.sleep(0.3)
 
 
 KINDS: dict[str, tuple[Callable[[], None], str]] = {
@@ -103,18 +103,21 @@ def test_a_stall_is_blamed_on_its_route_and_kind(
             if name == "hold_gil" and not has_gil():
                 continue
             with subtests.test(name):
-                request(address, f"/{name}")
-                route = f"/{name}/{{id}}"
-                wait_for(lambda: any(found == route for found, _ in observer._stalls.records))  # noqa: B023
-                ((found, record),) = [(key[1], one) for key, one in observer._stalls.records.items() if key[0] == route]
-                assert found == kind
+                key: Any = (f"/{name}/{{id}}", kind)
+
+                def is_found() -> bool:  # on a busy machine not at once
+                    request(address, f"/{name}")  # noqa: B023
+                    return key in observer._stalls.records  # noqa: B023
+
+                wait_for(is_found)
+                record = observer._stalls.records[key]
                 assert record.nanoseconds / SECOND >= 0.1
                 assert place_of(record.worst.stack).split(" ")[2].startswith(name)
                 assert record.worst.request == f"GET /{name}"
         listings = listings_of(server.observers)
     assert "route /sleep/{id}" in shown(listings) and "route /sleep/{id}" in shown_stalls(listings)
     counted = dict(page.stalls.totals())
-    assert counted["/sleep/{id}", "blocked"].number == 1
+    assert counted["/sleep/{id}", "blocked"].number >= 1
     assert not any(isinstance(one, stalls._Collections) for one in gc.callbacks)
     wait_for(lambda: not any(thread.name == "uvicorn-stalls" for thread in threading.enumerate()))
 
