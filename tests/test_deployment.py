@@ -341,8 +341,10 @@ def test_the_times_of_a_pod_fit_each_other() -> None:
     assert needed < pod["terminationGracePeriodSeconds"]
     readiness, liveness = container["readinessProbe"], container["livenessProbe"]
     assert readiness["periodSeconds"] * readiness["failureThreshold"] <= options["drain_delay"]
-    assert {readiness["httpGet"]["path"], liveness["httpGet"]["path"]} == {"/-/ready", "/-/live"}
+    assert [one["httpGet"]["path"] for one in (readiness, liveness)] == ["/ready", "/-/live"]
+    assert [one["httpGet"]["port"] for one in (readiness, liveness)] == ["probe", "http"]
     assert options["lifecycle_path"] == "/-/"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports == {"http": options["port"], "metrics": int(options["metrics"].rpartition(":")[2])}
+    own = {name: int(options[name].rpartition(":")[2]) for name in ("metrics", "probe")}
+    assert ports == {"http": options["port"], **own}
     assert deployment["spec"]["selector"]["matchLabels"] == deployment["spec"]["template"]["metadata"]["labels"]

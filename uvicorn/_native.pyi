@@ -26,10 +26,12 @@ __all__ = [
     "HeadReader",
     "Listener",
     "Poller",
+    "ProbeResponder",
     "RequestResponseCycle",
     "Transport",
     "TransportSocket",
     "Waiter",
+    "Watchdog",
     "WebSocketProtocol",
     "beat",
     "end_after_signals",
@@ -415,3 +417,35 @@ class Call(_Coroutine):
     def __name__(self) -> str: ...
     @property
     def __qualname__(self) -> str: ...
+
+@final
+class Watchdog:
+    """Watches one event loop, whose `uvicorn.metrics.loop_state.LoopState` has these `words`.
+
+    `interval` is in seconds; `clock` and `thread` are the clock of the loop's thread (`time.pthread_getcpuclockid`) and
+    its native id. When the loop is overdue, the main thread calls `from_inside` as soon as it runs bytecode. Raises
+    `NotImplementedError` outside of Linux.
+    """
+
+    def __new__(
+        cls,
+        words: memoryview,
+        interval: float,
+        clock: int,
+        thread: int,
+        from_inside: collections.abc.Callable[[], object] | None,
+    ) -> Self: ...
+    def wait(self) -> tuple[int, int, int, int, int, bool] | None: ...
+    def look(self) -> tuple[int, int, int, int, int, bool]: ...
+    def close(self) -> None: ...
+
+@final
+class ProbeResponder:
+    """Answers `/live` and `/ready` on a duplicate of a listening socket, without the interpreter, until `close`.
+
+    `loops` are the words of event loops, `lateness` the seconds for which a ready one may be late. Raises
+    `NotImplementedError` outside of Linux.
+    """
+
+    def __new__(cls, listener: int, loops: list[memoryview], lateness: float) -> Self: ...
+    def close(self) -> None: ...

@@ -416,7 +416,7 @@ def run(
     request_id_header: str = "x-request-id",
     debug_requests: bool = False,
     debug_requests_query: bool = False,
-    debug_slow_callback: float = 0.1,
+    stall_threshold: float | None = None,
     systemd: bool = False,
     http2_max_concurrent_streams: int = 128,
     http2_initial_window_size: int = 65536,
@@ -444,6 +444,8 @@ def run(
     on_disconnect_exempt: Sequence[str] | str | None = None,
     metrics_routes: int = 0,
     metrics_buckets: str | None = None,
+    probe: str | None = None,
+    probe_lateness: float = 1.0,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

@@ -34,6 +34,7 @@ from uvicorn.listening.connection_limit import ConnectionLimit
 from uvicorn.listening.loads import WorkerLoad
 from uvicorn.logging.ansi import style
 from uvicorn.metrics import page as metrics
+from uvicorn.metrics.loop_state import LoopBeat, LoopState, beat_interval
 from uvicorn.metrics.memory import keep_freed_memory
 from uvicorn.metrics.page import Page
 from uvicorn.middleware.lifecycle import Report
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from uvicorn.lifespan.off import LifespanOff
     from uvicorn.lifespan.on import LifespanOn
     from uvicorn.observing.debugging import Debugging, Observer
+    from uvicorn.observing.measurement import Measurement
+    from uvicorn.observing.probe import Probe
     from uvicorn.tls.renewal import CertificateWatch
 
 __all__ = ["HANDLED_SIGNALS", "STARTUP_FAILURE", "Config", "Server", "ServerState", "asyncio_run", "style"]
@@ -107,6 +110,7 @@ class Server:
         loop: on which it serves, once it does.
         load_place: where this server tells others that accept from the same sockets how many connections it has.
         metrics_page: where this server counts, if its supervisor serves the metrics; otherwise it serves them itself.
+        loop_state: the state of its event loop, for probes, if its supervisor answers those; otherwise it answers them.
     """
 
     lifespan: LifespanOn | LifespanOff
@@ -129,9 +133,11 @@ class Server:
         self.has_successor = False
         self.load_place: WorkerLoad | None = None
         self.metrics_page: Page | None = None
+        self.loop_state: LoopState | None = None
         self.connection_limit: ConnectionLimit | None = None
         self._certificate_watch: CertificateWatch | None = None
         self._debugging: Debugging | None = None
+        self._probe: Probe | None = None
         self._cleanup = contextlib.ExitStack()  # stops the observers of the event loop
         self.stage = Stage.STARTING
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -187,6 +193,10 @@ class Server:
     def _enter(self, stage: Stage) -> None:
         self.stage = stage
         self._stage_since = time.monotonic()
+        if self.loop_state is not None:
+            self.loop_state.enter(stage)
+        if self._probe is not None:
+            self._probe.start(stage)
         self.on_stage(stage)
 
     def report(self) -> Report:
@@ -331,13 +341,18 @@ class Server:
         self._given = list(sockets or ())
         if self._captured_signals:
             self._refuse_early()
+        self._open_probe()
         try:
             if not await self._start_application():
                 self.should_exit = True
+                self._cleanup.close()
                 return
             if sockets and not self._given:
                 self.started = True
                 return
+        except BaseException:
+            self._cleanup.close()
+            raise
         finally:
             self._given = []
         try:
@@ -422,14 +437,10 @@ class Server:
         return not (given_up or self.force_exit or self.lifespan.should_exit)
 
     def _start_observing(self) -> None:
-        """Observe and count from now on, with the settings `debug_requests` and `metrics`."""
+        """Observe and count from now on: `metrics`, `debug_requests`, `stall_threshold` and `probe`."""
         config = self.config
-        # Both are imported by those that need them.
-        if config.in_flight is not None:
-            from uvicorn.observing.debugging import Debugging
-
-            self._debugging = Debugging(config, config.in_flight)
-            self._cleanup.callback(self._debugging.close)
+        # All are imported by those that need them.
+        measurement: Measurement | None = None
         if self.metrics_page is not None or config.metrics is not None:
             from uvicorn.metrics.route_table import Shape
             from uvicorn.observing.measurement import Measurement
@@ -445,12 +456,41 @@ class Server:
                 )
             self._cleanup.callback(measurement.close)
             self.server_state.metrics = measurement.page
-            if self._debugging is not None:
+        interval = float("inf")
+        if self.loop_state is not None:
+            interval = beat_interval(config.probe_lateness)
+        if config.in_flight is not None or config.longest_turn:
+            from uvicorn.observing.debugging import Debugging
+
+            page, state = self.server_state.metrics, self.loop_state
+            self._debugging = Debugging(config, config.in_flight, page, state, interval)
+            self._cleanup.callback(self._debugging.close)
+            if measurement is not None and config.debug_requests:
                 measurement.tell_requests(lambda: self.observers)
+            if measurement is not None and config.longest_turn:
+                measurement.tell_stalls(lambda: self.observers)
+        if self.loop_state is not None and not config.longest_turn:
+            beat = LoopBeat(asyncio.get_running_loop(), interval, self.loop_state)
+            beat.start()
+            self._cleanup.callback(beat.stop)
+
+    def _open_probe(self) -> None:
+        """Answer probes from now on, with the setting `probe`, unless a supervisor or another loop does."""
+        address = self.config.probe
+        if address is None or self.loop_state is not None:
+            return
+        from uvicorn.observing.probe import Probe
+
+        self.loop_state = LoopState.make()
+        self.loop_state.enter(self.stage)
+        with blaming(f"probe={address!r}", status=STARTUP_FAILURE):
+            self._probe = Probe(address, self.config.probe_lateness, [self.loop_state])
+        self._cleanup.callback(self._probe.close)
+        self._probe.start()
 
     @property
     def observers(self) -> list[Observer]:
-        """Those that know what the event loop is doing, once it serves, with the setting `debug_requests`."""
+        """Those that know what the event loop is doing, once it serves: `debug_requests`, `stall_threshold`."""
         return [] if self._debugging is None else [self._debugging.observer]
 
     async def _listen(self, bound: list[socket.socket]) -> list[listening.Listener]:

@@ -63,6 +63,7 @@ SPECIAL: dict[str, Sample] = {
     "ws_shutdown_code": Sample(["--ws-shutdown-code", "1001"], 1001),
     "access_log_format": Sample(["--access-log-format", "%(h)s %({referer}i)s"], "%(h)s %({referer}i)s"),
     "lifecycle_path": Sample(["--lifecycle-path", "/-/"], "/-/"),
+    "probe": Sample(["--probe", "127.0.0.1:9101"], "127.0.0.1:9101"),
     "metrics": Sample(["--metrics", "127.0.0.1:9100"], "127.0.0.1:9100"),
     "asgi_extensions": Sample(
         ["--asgi-extension", "http.response.pathsend", "--asgi-extension", "http.response.trailers"],

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         # One at a time, so that more requests at once take longer and get no more done.
         async with turn:
             await asyncio.sleep(0.01)
+        await respond(send, 200, b"done")
+    elif path == "/block":
+        time.sleep(1)
         await respond(send, 200, b"done")
     elif path == "/file":
         await hand_over(scope, send)

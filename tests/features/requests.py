@@ -126,6 +126,14 @@ def profile(trial: Trial) -> Finding:
         return {"": b"Runner.run" in ask(Way(("127.0.0.1", port)), target).body}
 
 
+@REQUESTS.feature("Stalls by route")
+def stalls(trial: Trial) -> Finding:
+    """After a request that has blocked its process for a second, the log names its duration and its code."""
+    with trial.serving({OURS: Means("`--stall-threshold`", ["--stall-threshold", "0.5"])}) as server:
+        server.ask("/block")
+        return {"code": eventually(lambda: re.search(r"stalled for [01]\.\d+ s .* at .*probe\.py", server.log), 2)}
+
+
 @REQUESTS.feature("Request metrics")
 def metrics(trial: Trial) -> Finding:
     """After three requests the server exports their number and duration, on a page or to a collector (statsd)."""

@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.features.feature import Group
@@ -158,6 +158,20 @@ def readiness(trial: Trial) -> Finding:
         while ready and not ending and not server.ended and time.monotonic() < deadline:
             ending = server.ask("/-/ready").status == 503
         return {"ready": ready, "not while it ends": ending}
+
+
+@SERVICE.feature("Readiness of a blocked server")
+def blocked(trial: Trial) -> Finding:
+    """While code blocks every process for a second, `/ready` is answered at once, with another status."""
+    port = free_port()
+    means = {OURS: Means("`--probe`", ["--probe", f"127.0.0.1:{port}", "--probe-lateness", "0.2"])}
+    with trial.serving(means) as server, ExitStack() as stack:
+        way = server.way if trial.bare or trial.server != OURS else Way(("127.0.0.1", port))
+        ready = ask(way, "/ready").status == 200
+        stack.enter_context(connect(server.way)).sendall(head("/block"))
+        began = time.monotonic()
+        unready = eventually(lambda: ask(way, "/ready").status == 503, 0.9)
+        return {"ready": ready, "not while it is blocked": unready and time.monotonic() - began < 1}
 
 
 @SERVICE.feature("Configuration check")

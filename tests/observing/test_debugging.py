@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,11 +25,11 @@ from tests.protocols.harness import App, respond
 from tests.protocols.websocket_tools import handshake
 from tests.utils import is_listening, join_threads, open_connection, read_to_end, request, running_thread, wait_for
 from uvicorn.config import Config
+from uvicorn.metrics.page import Page
 from uvicorn.middleware.in_flight import InFlight, InFlightMiddleware
-from uvicorn.observing import debugging, exposition, slow_callbacks, stacks
+from uvicorn.observing import debugging, exposition, stacks
 from uvicorn.observing.debugging import LoopListing, OnSignal, RequestListing, listings_of, shown
 from uvicorn.observing.exposition import Exposition, is_local
-from uvicorn.observing.slow_callbacks import MOST_STACKS, UNSEEN, SlowCallbacks
 from uvicorn.server import Server
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.threaded import ThreadedServer
@@ -59,10 +58,12 @@ def connect() -> Iterator[Connect]:
 
 
 @contextmanager
-def serving(app: App, **settings: Any) -> Iterator[tuple[Any, Any]]:
-    """A server in a thread of its own, and its address."""
-    quiet = {"log_config": None, "lifespan": "off", "debug_requests": True, "debug_slow_callback": 0}
+def serving(app: App, page: Page | None = None, **settings: Any) -> Iterator[tuple[Any, Any]]:
+    """A server in a thread of its own that may count in a page, and its address."""
+    quiet = {"log_config": None, "lifespan": "off", "debug_requests": True, "stall_threshold": 0}
     server = make_server(Config(app, **{**quiet, **settings}))
+    if page is not None and isinstance(server, Server):
+        server.metrics_page = page
     with socket.create_server(("127.0.0.1", 0)) as sock:
         address = sock.getsockname()
         with running_thread(server.run, [sock]):
@@ -350,135 +351,6 @@ def test_a_closed_loop_is_told_of_without_waiting() -> None:
         observers = server.observers
     (listing,) = listings_of(observers)
     assert listing["requests"] == []
-
-
-def test_what_has_blocked_a_loop_is_remembered(connect: Connect, http_protocol_cls: Any, loop: str) -> None:
-    app = Blocking()
-    with serving(app, http=http_protocol_cls, loop=loop, debug_slow_callback=0.02) as (server, address):
-        (observer,) = server.observers
-        client = connect(address, ask("/block"))
-        app.is_blocking.wait()
-        slow = observer._slow
-
-        def is_seen() -> bool:  # a sample from before the block may be there first
-            sample = slow._sample
-            stacks = [] if sample is None else ["".join(stack) for stack in list(sample.stacks)]
-            return any("block" in stack for stack in stacks) and time.monotonic() - sample.began > 0.1
-
-        wait_for(is_seen)
-        app.go_on.set()
-        read_to_end(client)
-        wait_for(lambda: any("block" in "".join(one.stack) for one in list(slow.recent)))
-        listings = listings_of(server.observers)
-    found = [one for one in listings[0]["slow"] if "block" in "".join(one["stack"])]
-    assert found[0]["seconds"] >= 0.02 and found[0]["request"] == "GET /block"
-    assert f"{found[0]['seconds']:.3f} s" in shown(listings)
-
-
-class Watched:
-    """A watch over a loop that does nothing by itself, at a time that passes when the test says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        self.task: Any = None
-        self.frames: list[Any] = [sys._getframe()]
-        loop: Any = SimpleNamespace(call_later=lambda *_: SimpleNamespace(cancel=lambda: None))
-        monkeypatch.setattr("uvicorn.observing.slow_callbacks.time.monotonic", lambda: self.now)
-        monkeypatch.setattr("uvicorn.observing.slow_callbacks.asyncio.current_task", lambda _: self.task)
-        monkeypatch.setattr(stacks, "frames_of", lambda _: self.frames)
-        self.watch = SlowCallbacks(loop, 1.0, lambda task: "")
-        self.watch._arm()
-
-    def look(self, seconds: float) -> None:
-        """Let so much time pass, and look."""
-        self.now += seconds
-        self.watch.look()
-
-    def turn(self) -> list[Any]:
-        """Let the loop turn; what is remembered."""
-        self.watch._beat()
-        return list(self.watch.recent)
-
-
-def test_one_callback_that_is_slow_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch)
-    for _ in range(8):
-        watched.look(0.25)
-    (slow,) = watched.turn()
-    assert (
-        slow.seconds == 1.75 and slow.stack == [f"{__file__}:{watched.frames[0].f_lineno} in Watched.__init__"]
-    ) or (slow.stack[0].endswith("__init__"))
-
-
-def test_slow_task_shows_where_it_was_in_most_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step of a task goes on after what was slow in it: the last sample need not show that."""
-    watched = Watched(monkeypatch)
-    watched.task = SimpleNamespace(get_coro=lambda: None, get_name=lambda: "step")
-    blocks = [(lambda: sys._getframe())()]
-    for frames in ([sys._getframe()], blocks, blocks, blocks, [sys._getframe()]):
-        watched.frames = frames
-        watched.look(0.5)
-    expected = stacks.lines_of(blocks)
-    (slow,) = watched.turn()
-    assert slow.stack == expected
-
-
-def test_stacks_of_a_long_callback_are_counted_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch)
-    monkeypatch.setattr(stacks, "lines_of", lambda _: [str(watched.now)])
-    for _ in range(2 * MOST_STACKS):
-        watched.look(0.25)
-    assert watched.watch._sample is not None and len(watched.watch._sample.stacks) == MOST_STACKS
-
-
-def test_many_short_callbacks_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch)
-    for _ in range(20):
-        watched.look(0.25)
-        watched.frames = [(lambda: sys._getframe())()]
-    assert watched.turn() == []
-
-
-def test_one_that_is_slow_among_others_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch)
-    first = watched.frames
-    for frames in ([sys._getframe()], first, first, first, first, first, first, [sys._getframe()]):
-        watched.frames = frames
-        watched.look(0.25)
-    (slow,) = watched.turn()
-    assert slow.seconds == 1.75 and len(slow.stack) == 1
-
-
-def test_what_nobody_could_see_is_told_of_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch)
-    watched.now += 5
-    (slow,) = watched.turn()
-    assert (slow.what, slow.seconds, slow.stack) == (UNSEEN, 4.75, [])
-
-
-def test_a_loop_that_turns_in_time_costs_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch)
-    watched.frames = []
-    for _ in range(5):
-        watched.look(0.24)
-        assert watched.turn() == [] and watched.watch.overdue() == 0
-    watched.look(2)
-    assert watched.watch._sample is None and watched.watch.overdue() > 0
-
-
-def test_only_the_last_ones_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L5"""
-    watched = Watched(monkeypatch)
-    for _ in range(2 * slow_callbacks.MOST):
-        watched.now += 5
-        watched.turn()
-    assert len(watched.watch.recent) == slow_callbacks.MOST
-
-
-@pytest.mark.parametrize("value", [-1, float("inf"), float("nan")])
-def test_a_threshold_that_is_none_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        Config("app:app", debug_slow_callback=value)
 
 
 # Who may ask

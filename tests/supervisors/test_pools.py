@@ -88,7 +88,7 @@ class Double:
         self.fails = bool(plan.options.get("fails"))
         self.supervisor: Any = self
         self.config: Any = self
-        self.metrics = None
+        self.metrics = self.probe = None
         self.systemd = False
         self.should_exit = threading.Event()
         self.signal_queue: list[int] = []

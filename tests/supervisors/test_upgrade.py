@@ -328,12 +328,16 @@ def environment_of(pid: int) -> bytes:
 
 
 @pytest.mark.parametrize("profile", EACH)
-def test_metrics_stay_at_their_address(profile: str, cwd: Path) -> None:
-    with running(cwd, *PROFILES[profile], "--metrics", "127.0.0.1:0") as server:
+def test_metrics_and_probes_stay_at_their_address(profile: str, cwd: Path) -> None:
+    addresses = ("--metrics", "127.0.0.1:0", "--probe", "127.0.0.1:0")
+    with running(cwd, *PROFILES[profile], *addresses) as server:
         port = int(server.wait_for_pattern(r"Metrics on http://127.0.0.1:(\d+)/")[0][1])
+        probe = ("127.0.0.1", int(server.wait_for_pattern(r"Probes on http://127.0.0.1:(\d+)/")[0][1]))
+        wait_for(lambda: b" 200 OK" in request(probe, "/ready"))
         new = upgrade(server, server.pid)
         assert server.process.wait(30) == 0
         assert b"uvicorn_" in request(("127.0.0.1", port), "/metrics")
+        assert b" 200 OK" in request(probe, "/ready")
         end(server, new)
 
 

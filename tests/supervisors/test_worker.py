@@ -241,13 +241,15 @@ def test_reports_before_the_answer_are_not_the_answer(worker: ProcessWorker) -> 
 
 def test_parents_end_of_the_pipe_does_not_reach_the_child(worker: ProcessWorker) -> None:
     """MP-20: or the child would never see the parent's death."""
-    assert set(worker.__getstate__()) == {"config", "child_conn", "load_places", "metrics_pages", "_recorder"}
+    passed = {"config", "child_conn", "load_places", "metrics_pages", "loop_states", "_recorder"}
+    assert set(worker.__getstate__()) == passed
 
 
 def test_worker_in_the_child_has_what_it_needs() -> None:
     """MP-02"""
     worker = ProcessWorker.__new__(ProcessWorker)
-    nothing: dict[str, Any] = {"child_conn": None, "load_places": [], "metrics_pages": [], "_recorder": None}
+    lists: dict[str, Any] = {"load_places": [], "metrics_pages": [], "loop_states": []}
+    nothing: dict[str, Any] = {"child_conn": None, "_recorder": None, **lists}
     worker.__setstate__({"config": make_config(), **nothing})
     assert isinstance(worker.server, Server)
     assert pickle.dumps(make_config())

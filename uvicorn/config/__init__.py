@@ -144,6 +144,9 @@ INTERFACES: list[InterfaceType] = list(get_args(InterfaceType))
 
 DEFAULT_TRUSTED_PROXIES = "127.0.0.1,::1"
 
+STALL_THRESHOLD = 0.1
+"""Seconds of `stall_threshold` where only `debug_requests` is set."""
+
 _ASGI_VERSIONS: dict[str, Literal["2.0", "3.0"]] = {"asgi3": "3.0", "asgi2": "2.0", "wsgi": "3.0"}
 
 logger = logging.getLogger("uvicorn.error")
@@ -365,6 +368,13 @@ class Config(Settings):
         if not self.proxy_headers:
             return None
         return (self.proxy_protocol_trusted_clients or None) if self.proxy_protocol else self.forwarded_allow_ips
+
+    @property
+    def longest_turn(self) -> float:
+        """Seconds from which a turn of the event loop is a stall (`stall_threshold`); 0 if they are not looked for."""
+        if self.stall_threshold is None:
+            return STALL_THRESHOLD if self.debug_requests else 0.0
+        return self.stall_threshold
 
     # Logging
 

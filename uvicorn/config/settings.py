@@ -782,14 +782,15 @@ class Settings:
         kw_only=True,
         help="Also show the query strings of requests in flight, which may contain secrets.",
     )
-    debug_slow_callback: float = setting(
-        default=0.1,
+    stall_threshold: float | None = setting(
+        default=None,
         section="Logging",
-        needs=("debug_requests",),
         unit="seconds",
         kw_only=True,
         minimum=0,
-        help="Record a callback that blocks the event loop for N seconds; 0 records none.",
+        help="Attribute turns of the event loop longer than N seconds to a route, a kind and a stack: in the log, in "
+        "the metrics, and with `metrics` at `/stalls` of that address. 0 disables that. By default 0.1 with "
+        "debug_requests and otherwise disabled.",
     )
     systemd: bool = setting(
         default=False,
@@ -1059,6 +1060,24 @@ class Settings:
         form="at most 64 increasing numbers of seconds, separated by commas",
         needs=("metrics_routes",),
         help="Bounds of the histograms by route, in seconds: `0.01,0.1,1`. Default: those of the other histograms.",
+    )
+
+    probe: str | None = setting(
+        default=None,
+        section="Workers",
+        check="uvicorn.listening.sockets:parse_address",
+        form="HOST:PORT",
+        kw_only=True,
+        help="Answer `/live` and `/ready` at this `HOST:PORT`, for all workers and even while event loops are blocked.",
+    )
+    probe_lateness: float = setting(
+        default=1.0,
+        section="Workers",
+        needs=("probe",),
+        unit="seconds",
+        kw_only=True,
+        above=0,
+        help="Answer `/ready` of `probe` with 503 while every event loop is blocked for more than N seconds.",
     )
 
     def __post_init__(self) -> None:

@@ -42,7 +42,10 @@ POOLS = "pools"
 ENVIRONMENT = "environment"
 """In one of these: the table of variables."""
 
-NOT_OF_A_POOL = ("reload", "preload", "metrics", "metrics_routes", "metrics_buckets", "env_file")
+NOT_OF_A_POOL = (
+    *("reload", "preload", "env_file"),
+    *("metrics", "metrics_routes", "metrics_buckets", "probe", "probe_lateness"),
+)
 """Settings that all pools have in common, because they have one parent."""
 
 

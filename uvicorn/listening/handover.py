@@ -80,6 +80,7 @@ class Use(str, enum.Enum):
 
     SERVING = "serving"
     METRICS = "metrics"
+    PROBE = "probe"
 
 
 @dataclass(frozen=True)

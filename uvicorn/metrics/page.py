@@ -19,7 +19,13 @@ from bisect import bisect_left
 from collections.abc import Callable
 from enum import IntEnum
 from time import monotonic_ns
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from uvicorn.metrics import stalls
+from uvicorn.metrics.stalls import StallTable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "other")
 """Methods that are distinguished, in the order of the native core."""
@@ -263,28 +269,27 @@ class CountsByRoute(Protocol):
         """It has ended."""
 
 
-class Page:
-    """The places of one event loop; pickled to its process, they are the same memory there.
+class SharedWords:
+    """64-bit numbers; pickled to another process, they are the same memory there."""
 
-    Attributes:
-        words: the numbers.
-        routes: counts by route, if that is wanted; there is room for it behind the places then.
-    """
+    COUNT = 0
+    """How many at least; a subclass sets it."""
 
     def __init__(self, memory: mmap.mmap, descriptor: int = -1, name: str = "") -> None:
         self.words = memoryview(memory).cast("Q")
-        self.routes: CountsByRoute | None = None
+        self._count = len(self.words)
+        self._memory: Any = memory
         self._descriptor = descriptor
         self._name = name
 
     @classmethod
-    def make(cls, name: str = "", more: int = 0) -> Page:
-        """Return an empty page, with `more` words behind the places. A child process can open it by a unique `name`.
+    def make(cls, name: str = "", more: int = 0) -> Self:
+        """Return empty memory, with room for `more` words. A child process can open it by a unique `name`.
 
         Raises:
             OSError: there is no memory for it.
         """
-        size = (PLACES + more) * 8
+        size = (cls.COUNT + more) * 8
         if not name:
             return cls(mmap.mmap(-1, size))
         if sys.platform == "win32":
@@ -302,17 +307,16 @@ class Page:
     def discard(self) -> None:
         """Release all of it, including the descriptor that the mapping keeps."""
         self.close()
-        memory: Any = self.words.obj
         self.words.release()
-        memory.close()
+        self._memory.close()
 
     def __getstate__(self) -> Any:
         if sys.platform == "win32":
-            return self._name, len(self.words)
+            return self._name, self._count
         else:
             from multiprocessing.reduction import DupFd
 
-            return DupFd(self._descriptor), len(self.words)
+            return DupFd(self._descriptor), self._count
 
     def __setstate__(self, state: Any) -> None:
         shared, words = state
@@ -323,6 +327,31 @@ class Page:
             descriptor: int = shared.detach()
             self.__init__(mmap.mmap(descriptor, size))  # type: ignore[misc]
             os.close(descriptor)
+
+
+class Page(SharedWords):
+    """The places of one event loop, behind them perhaps a table of routes, and at the end one of stalls.
+
+    Attributes:
+        words: the numbers but those of stalls.
+        stalls: seconds for which the loop did not turn.
+        routes: counts by route, if that is wanted.
+    """
+
+    COUNT = PLACES + stalls.WORDS
+
+    def __init__(self, memory: mmap.mmap, descriptor: int = -1, name: str = "") -> None:
+        super().__init__(memory, descriptor, name)
+        words = self.words
+        self.words = words[: -stalls.WORDS]
+        self.stalls = StallTable(words[-stalls.WORDS :])
+        words.release()
+        self.routes: CountsByRoute | None = None
+
+    def discard(self) -> None:
+        """Release all of it, including the descriptor that the mapping keeps."""
+        self.stalls.release()
+        super().discard()
 
     # Counted by the Python implementations.
 

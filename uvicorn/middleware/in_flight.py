@@ -11,33 +11,51 @@ import contextlib
 import contextvars
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
+from uvicorn.metrics.routes import Routes
+
+LIFESPAN: Final = "lifespan"
+"""The route of tasks that the lifespan has started."""
 
 
 class InFlightRequest:
     """One request, from the call of the application to its return.
 
     Attributes:
-        scope: of the request, with later changes; `None` when it is over.
+        scope: of the request, with later changes; `None` when it is over, and for the lifespan.
         loop: on which it is served.
         task: in which the application was called.
         call: the awaitable of the application's call.
         began: when that was, in seconds of `time.monotonic()`.
     """
 
-    __slots__ = ("scope", "loop", "task", "call", "began", "__weakref__")
+    __slots__ = ("scope", "loop", "task", "call", "began", "_routes", "_route", "__weakref__")
 
-    def __init__(self, scope: WWWScope, loop: asyncio.AbstractEventLoop) -> None:
-        self.scope: WWWScope | None = scope
+    def __init__(
+        self, scope: WWWScope | None, loop: asyncio.AbstractEventLoop, routes: Routes, route: str = ""
+    ) -> None:
+        self.scope = scope
+        self._routes = routes
+        self._route = route
         self.loop = loop
         self.task: asyncio.Task[Any] | None = asyncio.current_task(loop)
         self.call: Any = None
         self.began = time.monotonic()
 
+    def route(self) -> str:
+        """Return the route, also when it is over; empty if the application has matched none. From any thread."""
+        scope = self.scope
+        if scope is not None:
+            # Objects of the application may raise anything.
+            with contextlib.suppress(Exception):
+                return self._routes.of(scope)
+        return self._route
+
     def end(self) -> None:
         """It is over: tasks that it has started may hold this for long."""
+        self._route = self.route()
         self.scope = self.task = self.call = None
 
 
@@ -59,10 +77,20 @@ class InFlight(set[InFlightRequest]):
     """The requests that are in flight, on all event loops of one configuration.
 
     Attributes:
+        routes: finds their routes.
         on_end: called with the scope of each request that ends, while memory is measured.
     """
 
     on_end: Callable[[WWWScope], None] | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.routes = Routes()
+
+    def owner_of(self, task: asyncio.Task[Any]) -> InFlightRequest | None:
+        """Return the request that has started a task, even if it is over; `LIFESPAN` is one for this."""
+        request = task.get_context().get(_current) if hasattr(task, "get_context") else None
+        return request or next((one for one in list(self) if one.task is task), None)
 
     def of(self, loop: asyncio.AbstractEventLoop) -> list[InFlightRequest]:
         """Return those of one loop, the oldest first; from any thread."""
@@ -79,9 +107,11 @@ class InFlightMiddleware:
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Call the application."""
         if scope["type"] == "lifespan":
+            # Its tasks have this context.
+            _current.set(InFlightRequest(None, asyncio.get_running_loop(), self._in_flight.routes, LIFESPAN))
             await self.app(scope, receive, send)
             return
-        request = InFlightRequest(scope, asyncio.get_running_loop())
+        request = InFlightRequest(scope, asyncio.get_running_loop(), self._in_flight.routes)
         token = _current.set(request)
         self._in_flight.add(request)
         try:

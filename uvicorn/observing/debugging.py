@@ -1,7 +1,7 @@
-"""Report the activity of the event loops of a process: the setting `debug_requests`.
+"""Report the activity of the event loops of a process: the settings `debug_requests` and `stall_threshold`.
 
-An `Observer` belongs to one event loop. It reports the requests in flight there, where their tasks are, and which
-callbacks blocked the loop. Code that asks several (`listings_of`) runs in a separate thread and waits only briefly for
+An `Observer` belongs to one event loop. It reports the requests in flight there, where their tasks are, and the stalls
+of the loop. Code that asks several (`listings_of`) runs in a separate thread and waits only briefly for
 a blocked loop; then the report is limited to information that another thread can see. Reports contain files, lines and
 names, and the path and client of a request: no field, no body, and no query unless configured. Their size is bounded.
 """
@@ -22,12 +22,17 @@ from urllib.parse import quote
 
 from uvicorn._compat import has_gil
 from uvicorn.access.format import escape, escape_word
+from uvicorn.metrics.loop_state import LoopState
+from uvicorn.metrics.page import Page
 from uvicorn.middleware.in_flight import InFlight, InFlightRequest, request_of
 from uvicorn.observing import stacks
-from uvicorn.observing.slow_callbacks import SlowCallbacks
+from uvicorn.observing.stalls import StallWatch, sorted_records, when_of
 
 MOST_REQUESTS = 200
 """Requests that one loop lists: the oldest."""
+
+MOST_STALLS = 10
+"""Routes and kinds whose stalls are listed: those with the most time."""
 
 MOST_TASKS = 5
 """Other tasks of one request."""
@@ -66,18 +71,25 @@ class RequestListing(TypedDict):
     tasks: list[TaskListing]
 
 
-class SlowListing(TypedDict):
-    """A callback that was slow."""
+class StallListing(TypedDict):
+    """The stalls of one route and kind: how many, their seconds, and the longest one: when it began, where it was."""
 
-    when: str
+    route: str
+    kind: str
+    count: int
     seconds: float
+    longest: float
+    when: str
     what: str
     request: str
     stack: list[str]
 
 
 class LoopListing(TypedDict):
-    """One event loop. `overdue` are the seconds for which it has not turned, and `stack` is where it is then."""
+    """One event loop. `overdue` are the seconds for which it has not turned, and `stack` is where it is then.
+
+    `stalls` are those with the most time.
+    """
 
     pid: int
     thread: str
@@ -86,18 +98,28 @@ class LoopListing(TypedDict):
     stack: list[str]
     requests: list[RequestListing]
     threshold: float
-    slow: list[SlowListing]
+    stalls: list[StallListing]
 
 
 class DebugSettings(Protocol):
     """The settings for the content of an observer's listing."""
 
+    debug_requests: bool
     debug_requests_query: bool
-    debug_slow_callback: float
+
+    @property
+    def longest_turn(self) -> float:
+        """Seconds from which a turn of the event loop is a stall; 0 if they are not looked for."""
 
 
 class Observer:
     """Watches the event loop that runs, from `start` to `stop`.
+
+    Args:
+        config: the content of listings.
+        in_flight: the requests; None without `debug_requests`.
+        page: counts stalls, if metrics are served.
+        state: that of the loop, if a probe reads it, which needs a beat every `interval` seconds.
 
     Attributes:
         loop: the same.
@@ -105,22 +127,31 @@ class Observer:
         in_flight: the requests of all event loops.
     """
 
-    def __init__(self, config: DebugSettings, in_flight: InFlight) -> None:
+    def __init__(
+        self,
+        config: DebugSettings,
+        in_flight: InFlight | None,
+        page: Page | None = None,
+        state: LoopState | None = None,
+        interval: float = float("inf"),
+    ) -> None:
         self.loop = self._loop = asyncio.get_running_loop()
-        self.thread = threading.current_thread()
-        self.in_flight = self._in_flight = in_flight
+        self.in_flight = self._in_flight = in_flight = InFlight() if in_flight is None else in_flight
         self._shows_queries = config.debug_requests_query
-        self._thread = self.thread
-        self._slow = SlowCallbacks(self._loop, config.debug_slow_callback, self._request_of)
+        self.thread = self._thread = threading.current_thread()
+        self._stalls: StallWatch | None = None
+        if threshold := config.longest_turn:
+            self._stalls = StallWatch(self._loop, threshold, in_flight, state, interval, page, _text_of)
 
     def start(self) -> None:
         """Watch from now on."""
-        if self._slow.threshold > 0:
-            self._slow.start()
+        if self._stalls is not None:
+            self._stalls.start()
 
     def stop(self) -> None:
         """Stop watching."""
-        self._slow.stop()
+        if self._stalls is not None:
+            self._stalls.stop()
 
     def ask(self) -> Question:
         """Ask the loop for its listing; from any other thread."""
@@ -137,7 +168,8 @@ class Observer:
         """Return the listing that another thread can see; the loop has not answered for `seconds`."""
         # Without a GIL only the loop may look at coroutines that may be running.
         listing = self._list(has_gil())
-        listing["overdue"] = round(max(self._slow.overdue(), seconds), 3)
+        overdue = 0.0 if self._stalls is None else self._stalls.overdue()
+        listing["overdue"] = round(max(overdue, seconds), 3)
         listing["stack"] = stacks.lines_of(stacks.frames_of(self._thread.ident or 0))
         return listing
 
@@ -153,17 +185,8 @@ class Observer:
             "overdue": 0.0,
             "stack": [],
             "requests": [request for request in requests if request is not None],
-            "threshold": self._slow.threshold,
-            "slow": [
-                {
-                    "when": one.when,
-                    "seconds": one.seconds,
-                    "what": escape(one.what),
-                    "request": one.request,
-                    "stack": one.stack,
-                }
-                for one in list(self._slow.recent)
-            ],
+            "threshold": 0.0 if self._stalls is None else self._stalls.threshold,
+            "stalls": [] if self._stalls is None else _listed(self._stalls),
         }
 
     def _others(self) -> dict[InFlightRequest, list[asyncio.Task[Any]]]:
@@ -203,13 +226,30 @@ class Observer:
             ],
         }
 
-    def _request_of(self, task: asyncio.Task[Any]) -> str:
-        """Which request a task belongs to."""
-        request = request_of(task) or next((one for one in list(self._in_flight) if one.task is task), None)
-        scope = None if request is None else request.scope
-        if scope is None:
-            return ""
-        return f"{escape(str(scope.get('method', 'GET')))} {quote(scope['path'])[:MOST_TEXT]}"
+
+def _text_of(request: InFlightRequest) -> str:
+    """Return method and path of a request; empty if it is over."""
+    scope = request.scope
+    if scope is None:
+        return ""
+    return f"{escape(str(scope.get('method', 'GET')))} {quote(scope['path'])[:MOST_TEXT]}"
+
+
+def _listed(watch: StallWatch) -> list[StallListing]:
+    return [
+        {
+            "route": escape(route),
+            "kind": kind,
+            "count": record.count,
+            "seconds": round(record.nanoseconds / 1e9, 3),
+            "longest": round(record.worst.nanoseconds / 1e9, 3),
+            "when": when_of(record.worst.when),
+            "what": escape(record.worst.what),
+            "request": record.worst.request,
+            "stack": stacks.lines_at(record.worst.stack),
+        }
+        for route, kind, record in sorted_records(watch.records)[:MOST_STALLS]
+    ]
 
 
 class Question:
@@ -275,10 +315,40 @@ def _page(listing: LoopListing) -> Iterator[str]:
     if count > len(listing["requests"]):
         yield f"  ... {count - len(listing['requests'])} more"
     if listing["threshold"] > 0:
-        yield f"  Callbacks slower than {listing['threshold']:g} s: {len(listing['slow']) or 'none'}"
-    for slow in listing["slow"]:
-        yield f"  {slow['when']}  {slow['seconds']:.3f} s  {slow['what']}  {slow['request']}".rstrip()
-        yield from _indented(slow["stack"])
+        stalled = sum(one["count"] for one in listing["stalls"]) or "none"
+        yield f"  Stalls longer than {listing['threshold']:g} s: {stalled}"
+    yield from _stalls(listing["stalls"])
+
+
+def _stalls(stalls: Sequence[StallListing]) -> Iterator[str]:
+    for one in stalls:
+        yield f"  {one['seconds']:9.3f} s  {one['kind']}  route {one['route']}  in {one['count']}"
+        yield f"      longest {one['longest']:.3f} s  {one['when']}  {one['what']}  {one['request']}".rstrip()
+        yield from _indented(one["stack"])
+
+
+def shown_stalls(listings: Sequence[LoopListing], as_json: bool = False) -> str:
+    """Return the worst stalls of all loops together, and where blocked loops are, as a page or as JSON."""
+    found: dict[tuple[str, str], StallListing] = {}
+    for one in (one for listing in listings for one in listing["stalls"]):
+        known = found.get((one["route"], one["kind"]), one)
+        worst = max(known, one, key=lambda each: each["longest"])
+        merged = worst.copy()
+        if known is not one:
+            merged["count"] = known["count"] + one["count"]
+            merged["seconds"] = round(known["seconds"] + one["seconds"], 3)
+        found[one["route"], one["kind"]] = merged
+    stalls = sorted(found.values(), key=lambda one: -one["seconds"])[:MOST_STALLS]
+    blocked = [listing for listing in listings if listing["overdue"]]
+    if as_json:
+        names = ("pid", "thread", "overdue", "stack")
+        now = [{name: value for name, value in listing.items() if name in names} for listing in blocked]
+        return json.dumps({"stalls": stalls, "blocked": now}, indent=1)
+    lines = [f"Stalls by route: {sum(one['count'] for one in stalls) or 'none'}", *_stalls(stalls)]
+    for listing in blocked:
+        lines.append(f"Process {listing['pid']}, {listing['thread']}, has not turned for {listing['overdue']:.3f} s:")
+        lines += _indented(listing["stack"])
+    return "\n".join(lines)
 
 
 def _indented(lines: Sequence[str]) -> Iterator[str]:
@@ -328,17 +398,27 @@ class OnSignal:
 
 
 class Debugging:
-    """Observation of the running event loop until `close`, with a report at a signal.
+    """Observation of the running event loop until `close`, with a report at a signal if `debug_requests` is set.
+
+    The arguments are those of an `Observer`.
 
     Attributes:
         observer: of the loop.
     """
 
-    def __init__(self, config: DebugSettings, in_flight: InFlight) -> None:
-        self.observer = Observer(config, in_flight)
+    def __init__(
+        self,
+        config: DebugSettings,
+        in_flight: InFlight | None,
+        page: Page | None = None,
+        state: LoopState | None = None,
+        interval: float = float("inf"),
+    ) -> None:
+        self.observer = Observer(config, in_flight, page, state, interval)
         self._on_signal = OnSignal(lambda: [self.observer])
         self.observer.start()
-        self._on_signal.start()
+        if config.debug_requests:
+            self._on_signal.start()
 
     def close(self) -> None:
         """Stop observing."""

@@ -32,6 +32,7 @@ from uvicorn.listening.sockets import parse_address
 from uvicorn.metrics import page as metrics
 from uvicorn.metrics.page import BOUNDS, CLASSES, FAMILIES, METHODS, PAIRS, PLACES, STATUS_CLASSES, Page
 from uvicorn.metrics.route_table import RouteFigures, RouteTotals, Shape
+from uvicorn.metrics.stalls import StallTotals, add_up
 from uvicorn.observing.orders import KINDS, PATHS, Answer, Order, order_of
 from uvicorn.observing.route_exposition import route_lines
 from uvicorn.worker_events import EventKind
@@ -58,6 +59,10 @@ LONGEST_HEAD = 8192
 REQUESTS_JSON = b"/requests.json"
 REQUESTS = {b"/requests": "text/plain; charset=utf-8", REQUESTS_JSON: "application/json"}
 """Paths of the requests in flight, and their content types."""
+
+STALLS_JSON = b"/stalls.json"
+STALLS = {b"/stalls": "text/plain; charset=utf-8", STALLS_JSON: "application/json"}
+"""Paths of the worst stalls, and their content types."""
 
 
 logger = logging.getLogger("uvicorn.error")
@@ -97,6 +102,7 @@ class MetricsAggregator:
         self._lock = threading.Lock()
         self._pages: list[Page] = []
         self._past = [0] * PLACES
+        self._past_stalls: StallTotals = {}
         self._lost = Lost()
         self._made = 0
 
@@ -127,6 +133,7 @@ class MetricsAggregator:
             self._past = past
             if self._shape.capacity:
                 self._by_route.retire(page.words)
+            add_up(self._past_stalls, page.stalls.totals())
         page.close()
 
     @property
@@ -145,6 +152,14 @@ class MetricsAggregator:
             if times:
                 known[name] = min(times)
         return known
+
+    def stalls(self) -> StallTotals:
+        """The stalls of all event loops."""
+        with self._lock:
+            totals = self._past_stalls.copy()
+            for page in self._pages:
+                add_up(totals, page.stalls.totals())
+        return totals
 
     def totals(self) -> list[int]:
         """The counts of all event loops."""
@@ -170,6 +185,7 @@ class WorkerFigures:
         certificates: expiry of each certificate that new connections are shown, in seconds since the epoch, by name.
         lost: requests and connections that were still open when their workers ended.
         routes: counts by route, if there are any.
+        stalls: those of their event loops.
     """
 
     resident: Mapping[int, int]
@@ -177,6 +193,7 @@ class WorkerFigures:
     certificates: Mapping[str, int] = field(default_factory=dict)
     lost: Lost = Lost()
     routes: RouteFigures | None = None
+    stalls: StallTotals = field(default_factory=dict)
 
 
 _SAME_AS_GAUGE = "uvicorn_connections_total"
@@ -246,6 +263,8 @@ def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
         ((f'event="{kind}",reason="{reason or ""}"', count) for (kind, reason), count in workers.events.items()),
     )
 
+    if workers.stalls:
+        yield from _stalls(workers.stalls)
     if workers.certificates:
         now = time.time()
         yield from _family(
@@ -254,6 +273,28 @@ def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
             "Seconds until the certificate in use expires; default, or a name of --ssl-cert.",
             ((f'name="{name}"', int(end - now)) for name, end in workers.certificates.items()),
         )
+
+
+def _stalls(totals: StallTotals) -> Iterator[str]:
+    """The metrics of `stall_threshold`."""
+    found = [(f'route="{_label(route)}",kind="{kind}"', total) for (route, kind), total in sorted(totals.items())]
+    yield from _family(
+        "stalls_total",
+        "counter",
+        "Stalls of event loops: turns longer than `--stall-threshold`.",
+        ((labels, total.number) for labels, total in found),
+    )
+    yield from _family(
+        "stall_seconds_total",
+        "counter",
+        "Duration of these stalls.",
+        ((labels, total.nanoseconds / 1e9) for labels, total in found),
+    )
+
+
+def _label(text: str) -> str:
+    """Escape the value of a label."""
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _requests(totals: Sequence[int]) -> Iterator[str]:
@@ -300,7 +341,7 @@ def _single(name: str, kind: str, text: str, value: int) -> Iterator[str]:
     yield from _family(name, kind, text, [("", value)])
 
 
-def _family(name: str, kind: str, text: str, samples: Iterable[tuple[str, int]]) -> Iterator[str]:
+def _family(name: str, kind: str, text: str, samples: Iterable[tuple[str, float]]) -> Iterator[str]:
     yield f"# HELP uvicorn_{name} {text}"
     yield f"# TYPE uvicorn_{name} {kind}"
     for labels, value in samples:
@@ -321,15 +362,15 @@ def _histogram(name: str, text: str, totals: Sequence[int], begin: int) -> Itera
 # Telling.
 
 
-def bind(address: str) -> socket.socket:
-    """A socket that listens there.
+def bind(address: str, use: handover.Use = handover.Use.METRICS) -> socket.socket:
+    """A socket that listens there, taken over from a predecessor that has one for the same use.
 
     Raises:
         OSError: it cannot.
     """
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = handover.current.take(family, (host, port), handover.Use.METRICS)
+    sock = handover.current.take(family, (host, port), use)
     return sock or socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
@@ -381,6 +422,10 @@ class Exposition:
     more, the oldest is closed that has not asked yet.
     """
 
+    content_type = CONTENT_TYPE
+    fields = ""
+    """Further fields of every response."""
+
     def __init__(
         self, listener: socket.socket, text: Callable[[], str], open_text: Callable[[], str] | None = None
     ) -> None:
@@ -389,6 +434,7 @@ class Exposition:
         self._text = text
         self._open_text = open_text
         self._requests: Callable[[bool], str] | None = None
+        self._stalls: Callable[[bool], str] | None = None
         self._token = ""
         self._thread = threading.Thread(target=self._serve, name="uvicorn-metrics", daemon=True)
         self._is_closed = False
@@ -428,13 +474,21 @@ class Exposition:
         is generated at each start and is in the log only, as is the list itself at a signal. Other machines are
         refused, because the token would cross the network in clear text.
         """
-        self._token = secrets.token_urlsafe(24)
         self._requests = requests
+        logger.info("Requests in flight (this machine only) on %s", self._protected("requests"))
+
+    def tell_stalls(self, stalls: Callable[[bool], str]) -> None:
+        """Answer `/stalls` and `/stalls.json` in the same way."""
+        self._stalls = stalls
+        logger.info("Stalls of event loops (this machine only) on %s", self._protected("stalls"))
+
+    def _protected(self, path: str) -> str:
+        """Return the address of a path that needs the token."""
+        self._token = self._token or secrets.token_urlsafe(24)
         host, port = self.address
         if (address := ipaddress.ip_address(host)).is_unspecified:
             host = "127.0.0.1" if address.version == 4 else "::1"
-        where = f"http://{_in_url(host)}:{port}/requests?token={self._token}"
-        logger.info("Requests in flight (this machine only) on %s", where)
+        return f"http://{_in_url(host)}:{port}/{path}?token={self._token}"
 
     def measure_on_demand(self, measure: Callable[[Order, threading.Event], Answer]) -> None:
         """Answer `/profile` and `/memory` too, to the same clients as `/requests`; see `orders`.
@@ -564,6 +618,8 @@ class Exposition:
             self._say(client, "405 Method Not Allowed", b"Only GET is served here.\n")
         elif self._requests is not None and path in REQUESTS:
             self._answer_requests(client, query, self._requests, path == REQUESTS_JSON)
+        elif self._stalls is not None and path in STALLS:
+            self._answer_requests(client, query, self._stalls, path == STALLS_JSON)
         elif self._measure is not None and path.decode("latin-1") in PATHS:
             self._answer_measurement(client, path.decode(), query, self._measure)
         elif path not in (b"/metrics", b"/"):
@@ -660,10 +716,11 @@ class Exposition:
         """Answer; without `kind` the content type is that of the path."""
         method, _, rest = client.head.partition(b" ")
         if status.startswith("200") and not kind:
-            plain = CONTENT_TYPE if self._wanted(client) is None else OPEN_CONTENT_TYPE
-            kind = REQUESTS.get(rest.partition(b" ")[0].partition(b"?")[0], plain)
+            plain = self.content_type if self._wanted(client) is None else OPEN_CONTENT_TYPE
+            kind = {**REQUESTS, **STALLS}.get(rest.partition(b" ")[0].partition(b"?")[0], plain)
         kind = kind or "text/plain; charset=utf-8"
-        lines = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        lines = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{self.fields}"
+        lines += "connection: close\r\n\r\n"
         client.out = memoryview(lines.encode() + (b"" if method == b"HEAD" else body))
         if client.stage is _Stage.TELLING:
             self._selector.register(client.sock, selectors.EVENT_WRITE, client)

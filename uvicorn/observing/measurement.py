@@ -71,6 +71,13 @@ class Measurement:
             self._exposition.tell_requests(lambda as_json: shown(listings_of(observers()), as_json))
             self._exposition.measure_on_demand(measure_here(observers))
 
+    def tell_stalls(self, observers: Callable[[], Sequence[Observer]]) -> None:
+        """Export the worst stalls of these observers too, if this process exports."""
+        from uvicorn.observing.debugging import listings_of, shown_stalls
+
+        if self._exposition is not None:
+            self._exposition.tell_stalls(lambda as_json: shown_stalls(listings_of(observers()), as_json))
+
     def close(self) -> None:
         """Stop counting."""
         self._probe.stop()
@@ -83,6 +90,10 @@ def text_of(aggregator: MetricsAggregator, names: Sequence[str], is_open: bool =
     pid = os.getpid()
     memory = resident_memory(pid)
     figures = WorkerFigures(
-        {} if memory is None else {pid: memory}, {}, aggregator.certificates(names), routes=aggregator.routes()
+        {} if memory is None else {pid: memory},
+        {},
+        aggregator.certificates(names),
+        routes=aggregator.routes(),
+        stalls=aggregator.stalls(),
     )
     return render(aggregator.totals(), figures, is_open)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -28,7 +29,17 @@ def name_of(code: CodeType) -> str:
 
 
 def _line(frame: FrameType) -> str:
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {name_of(frame.f_code)}"
+    return line_of(frame.f_code, frame.f_lineno)
+
+
+def line_of(code: CodeType, number: int | None) -> str:
+    """Return file, line and function."""
+    return f"{code.co_filename}:{number} in {name_of(code)}"
+
+
+def lines_at(places: Iterable[tuple[CodeType, int]]) -> list[str]:
+    """Return a line for each place of a stack."""
+    return _innermost([line_of(*place) for place in places])
 
 
 def _innermost(lines: list[str]) -> list[str]:

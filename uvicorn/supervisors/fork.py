@@ -48,7 +48,7 @@ WORKERS_IMPORT = (
 )
 """Further modules that every worker imports before it serves."""
 
-OWN_THREADS = ("uvicorn-metrics",)
+OWN_THREADS = ("uvicorn-metrics", "uvicorn-probe")
 """Threads of the parent that hold nothing while it forks."""
 
 

@@ -25,7 +25,9 @@ from uvicorn.hooks import original, overrides
 from uvicorn.listening import handover
 from uvicorn.listening.loads import LoadTable
 from uvicorn.logging.ansi import style
+from uvicorn.metrics.loop_state import LoopState
 from uvicorn.metrics.memory import resident_memory
+from uvicorn.metrics.stalls import StallTotals, add_up
 from uvicorn.server import Server
 from uvicorn.serving.drain import Stage
 from uvicorn.serving.init_signals import is_init
@@ -42,9 +44,11 @@ __all__ = ["SIGNALS", "Multiprocess", "Process", "Server", "get_subprocess"]
 
 if TYPE_CHECKING:
     from uvicorn.listening.systemd import Share
+    from uvicorn.observing.debugging import LoopListing
     from uvicorn.observing.exposition import Exposition, MetricsAggregator, WorkerFigures
     from uvicorn.observing.on_demand import Arrivals
     from uvicorn.observing.orders import Answer, Order
+    from uvicorn.observing.probe import Probe
     from uvicorn.supervisors.threaded import ThreadedServer
     from uvicorn.supervisors.upgrade import Upgrades
 
@@ -104,7 +108,7 @@ class Multiprocess:
         pool_environment: context manager entered while a process starts.
         notifier: notifies the service manager of these workers; None without one.
         upgrades: starts a successor of this process at SIGUSR2; None where a program has made this object.
-        tells_metrics: whether to serve the metrics, if they are set, rather than leave that to another object.
+        tells_metrics: whether to serve metrics and probes, if they are set, rather than leave that to another object.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
@@ -126,10 +130,12 @@ class Multiprocess:
         self._is_relieved = False  # a successor is in charge
         self._loads: LoadTable | None = None  # opened with the first worker
         self._exposition: Exposition | None = None
+        self._probe: Probe | None = None
         self._is_writing = threading.Lock()
         self._start = WorkerStart(config)
         self._aggregator = None if config.metrics is None else _new_aggregator(config)
         self._placed: list[Process] = []
+        self._states_made = 0
         self._pool = WorkerSet(
             self._make_worker,
             config.workers,
@@ -160,6 +166,10 @@ class Multiprocess:
             worker.load_places = [place for place in places if place is not None]
         if self._aggregator is not None:
             worker.metrics_pages = [self._aggregator.page(shared=True) for _ in range(self.config.threads)]
+        if self.config.probe is not None:
+            self._states_made += 1
+            name = f"uvicorn-loops-{os.getpid()}-{id(self):x}-{self._states_made}"
+            worker.loop_states = [LoopState.make(f"{name}-{number}") for number in range(self.config.threads)]
         worker.pool_environment = self.pool_environment
         worker.should_exit = self.should_exit
         self._placed.append(worker)
@@ -171,8 +181,9 @@ class Multiprocess:
         handover.current.forget()
         if self.upgrades is not None:
             self.upgrades.forget()
-        if self._exposition is not None:
-            self._exposition.forget()
+        for server in (self._exposition, self._probe):
+            if server is not None:
+                server.forget()
         for worker in self._placed:
             worker.forget()
 
@@ -192,6 +203,8 @@ class Multiprocess:
             if self._aggregator is not None:
                 for page in worker.metrics_pages:
                     self._aggregator.retire(page)
+            for state in worker.loop_states:
+                state.close()
 
     # Life
 
@@ -204,6 +217,7 @@ class Multiprocess:
         """
         self._start.prepare()
         self._exposition = self._expose()
+        self._probe = self._open_probe()
         handover.current.drop_rest()  # before workers are forked, which would keep them open
         self._wakeup.open()
         handlers = Handlers(self.signal_queue.append, self._wakeup)
@@ -224,8 +238,9 @@ class Multiprocess:
             handlers.restore()
             self._wakeup.close()
             self._loads = None
-            if self._exposition is not None:
-                self._exposition.close()
+            for server in (self._exposition, self._probe):
+                if server is not None:
+                    server.close()
         self._log("Stopping parent process [%d]")
         if self._pool.failed:
             sys.exit(STARTUP_FAILURE)
@@ -251,6 +266,8 @@ class Multiprocess:
             with self._lock:
                 is_serving = self._pool.is_serving
             if is_serving:
+                if self._probe is not None:
+                    self._probe.start(Stage.SERVING)
                 succession.report()
             succession.hear()
         if self.upgrades is not None and self.upgrades.look():
@@ -281,8 +298,34 @@ class Multiprocess:
         if self.config.debug_requests:
             exposition.tell_requests(self.requests_text)
             exposition.measure_on_demand(lambda order, is_over: measurement_of([self], order, is_over))
+        if self.config.longest_turn:
+            exposition.tell_stalls(lambda as_json: stalls_of([self], as_json))
         exposition.start()
         return exposition
+
+    def _open_probe(self) -> Probe | None:
+        """Answer probes for the workers, with the setting `probe`.
+
+        Raises:
+            OSError: the address for it cannot be bound.
+        """
+        address = self.config.probe
+        if address is None or not self.tells_metrics:
+            return None
+        from uvicorn.observing.probe import Probe, readiness
+
+        lateness = self.config.probe_lateness
+        with blaming(f"probe={address!r}", status=STARTUP_FAILURE):
+            probe = Probe(address, lateness, None, lambda: readiness(self.states(), lateness))
+        probe.start()
+        return probe
+
+    def states(self) -> list[LoopState]:
+        """The states of the event loops of all workers, with the setting `probe`.
+
+        Without the lock: a probe is answered while workers start.
+        """
+        return [state for worker in list(self._placed) for state in worker.loop_states]
 
     def metrics_text(self, is_open: bool = False) -> str:
         """The counts of the workers in Prometheus' format, or OpenMetrics; empty without the setting `metrics`."""
@@ -303,7 +346,8 @@ class Multiprocess:
         ends = {} if self._aggregator is None else self._aggregator.certificates(self.config.certificate_names)
         lost = Lost() if self._aggregator is None else self._aggregator.lost
         routes = None if self._aggregator is None else self._aggregator.routes()
-        return totals, WorkerFigures(resident, events, ends, lost, routes)
+        stalls = {} if self._aggregator is None else self._aggregator.stalls()
+        return totals, WorkerFigures(resident, events, ends, lost, routes, stalls)
 
     def requests_text(self, as_json: bool) -> str:
         """The workers' requests and tasks, as a page or as JSON; not called by the thread that runs this."""
@@ -502,12 +546,11 @@ def _new_aggregator(config: Config) -> MetricsAggregator:
     return MetricsAggregator(Shape.of(config))
 
 
-def _observed(supervisors: Sequence[Multiprocess]) -> list[Process]:
+def _serving(supervisors: Sequence[Multiprocess]) -> list[Process]:
     workers: list[Process] = []
     for supervisor in supervisors:
         with supervisor._lock:
-            if supervisor.config.debug_requests:
-                workers += [one for one in supervisor._pool.everyone if one.has_served and one.exitcode is None]
+            workers += [one for one in supervisor._pool.everyone if one.has_served and one.exitcode is None]
     return workers
 
 
@@ -516,7 +559,7 @@ def measurement_of(supervisors: Sequence[Multiprocess], order: Order, is_over: t
     from uvicorn.observing.on_demand import collect, no_worker
     from uvicorn.observing.orders import ALL, ANY
 
-    observed = _observed(supervisors)
+    observed = _serving([one for one in supervisors if one.config.debug_requests])
     workers = [worker for worker in observed if order.worker in (ALL, ANY, worker.pid)]
     workers = workers[:1] if order.worker == ANY else workers
     if not workers:
@@ -533,14 +576,28 @@ def measurement_of(supervisors: Sequence[Multiprocess], order: Order, is_over: t
 
 
 def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
-    """The requests and tasks of all workers that observe theirs; they are asked side by side."""
-    from uvicorn.observing.debugging import PATIENCE, shown
+    """The requests and tasks of all workers that observe theirs."""
+    from uvicorn.observing.debugging import shown
 
-    workers = _observed(supervisors)
+    return shown(_listings_of([one for one in supervisors if one.config.debug_requests]), as_json)
+
+
+def stalls_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
+    """The worst stalls of all workers that look for theirs."""
+    from uvicorn.observing.debugging import shown_stalls
+
+    return shown_stalls(_listings_of([one for one in supervisors if one.config.longest_turn]), as_json)
+
+
+def _listings_of(supervisors: Sequence[Multiprocess]) -> list[LoopListing]:
+    """The listings of all workers; they are asked side by side."""
+    from uvicorn.observing.debugging import PATIENCE
+
+    workers = _serving(supervisors)
     for worker in workers:
         worker.ask_for_requests()
     until = time.monotonic() + (patience := 2 * PATIENCE)
-    listings = []
+    listings: list[LoopListing] = []
     for worker in workers:
         told = worker.requests(until)
         if told is None:
@@ -552,7 +609,7 @@ def requests_of(supervisors: Sequence[Multiprocess], as_json: bool) -> str:
                 "timeout_worker_healthcheck" if worker.stage <= Stage.RETIRING else "timeout_graceful_shutdown",
             )
         listings += told or []
-    return shown(listings, as_json)
+    return listings
 
 
 def metrics_of(supervisors: Sequence[Multiprocess], is_open: bool = False) -> str:
@@ -568,10 +625,13 @@ def metrics_of(supervisors: Sequence[Multiprocess], is_open: bool = False) -> st
             ends[name] = min(end, ends.get(name, end))
         events.update(figures.events)
         resident.update(figures.resident)
+    stalls: StallTotals = {}
+    for figures in known:
+        add_up(stalls, figures.stalls.items())
     totals = [sum(numbers) for numbers in zip(*counted, strict=True)]
     lost = sum((figures.lost for figures in known), Lost())
     routes = known[0].routes
     for figures in known[1:]:
         if routes is not None and figures.routes is not None:
             routes.update(figures.routes)
-    return render(totals, WorkerFigures(resident, events, ends, lost, routes), is_open)
+    return render(totals, WorkerFigures(resident, events, ends, lost, routes, stalls), is_open)

@@ -22,8 +22,9 @@ from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming, report_error
 from uvicorn.listening.sockets import close_later
 from uvicorn.observing.exposition import Exposition, bind
+from uvicorn.observing.probe import Probe, readiness_of_pools
 from uvicorn.serving.init_signals import is_init
-from uvicorn.supervisors.multiprocess import Multiprocess, measurement_of, metrics_of, requests_of
+from uvicorn.supervisors.multiprocess import Multiprocess, measurement_of, metrics_of, requests_of, stalls_of
 from uvicorn.supervisors.orphans import collect_orphans
 from uvicorn.supervisors.signals import SIGNALS, Handlers, Wakeup
 
@@ -178,9 +179,10 @@ class Pools:
         """
         self._wakeup.open()
         handlers = Handlers(self.handle, self._wakeup)
-        exposition = None
+        exposition = probe = None
         try:
             exposition = self._expose()
+            probe = self._open_probe()
             names = [f"uvicorn-pool-{pool.name}" for pool in self.pools]
             threads = [
                 threading.Thread(target=self._run, args=(pool,), name=name)
@@ -201,8 +203,9 @@ class Pools:
         finally:
             handlers.restore()
             self._wakeup.close()
-            if exposition is not None:
-                exposition.close()
+            for served in (exposition, probe):
+                if served is not None:
+                    served.close()
             self._close()
         if any(pool.outcome is Outcome.FAILED for pool in self.pools):
             sys.exit(STARTUP_FAILURE)
@@ -232,8 +235,25 @@ class Pools:
         if any(supervisor.config.debug_requests for supervisor in supervisors):
             exposition.tell_requests(lambda as_json: requests_of(supervisors, as_json))
             exposition.measure_on_demand(lambda order, is_over: measurement_of(supervisors, order, is_over))
+        if any(supervisor.config.longest_turn for supervisor in supervisors):
+            exposition.tell_stalls(lambda as_json: stalls_of(supervisors, as_json))
         exposition.start()
         return exposition
+
+    def _open_probe(self) -> Probe | None:
+        """Answer probes for all pools."""
+        config = self.pools[0].supervisor.config
+        if config.probe is None:
+            return None
+
+        def ready() -> tuple[bool, str]:
+            return readiness_of_pools([(pool.name, pool.supervisor.states()) for pool in self.pools], lateness)
+
+        lateness = config.probe_lateness
+        with blaming(f"probe={config.probe!r}", status=STARTUP_FAILURE):
+            probe = Probe(config.probe, lateness, None, ready)
+        probe.start()
+        return probe
 
     def metrics_text(self, is_open: bool = False) -> str:
         """The counts of the workers of all pools, in Prometheus' format."""

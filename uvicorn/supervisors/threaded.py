@@ -21,15 +21,16 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming
 from uvicorn.listening.connection_limit import ConnectionLimit
 from uvicorn.listening.loads import LoadTable, WorkerLoad
+from uvicorn.metrics.loop_state import LOOP, LoopState
 from uvicorn.metrics.page import Page
 from uvicorn.metrics.route_table import Shape
-from uvicorn.observing.debugging import Observer, OnSignal, listings_of, shown
+from uvicorn.observing.debugging import Observer, OnSignal, listings_of, shown, shown_stalls
 from uvicorn.observing.exposition import Exposition, MetricsAggregator, bind
 from uvicorn.observing.measurement import text_of
 from uvicorn.observing.on_demand import measure_here
@@ -40,6 +41,9 @@ from uvicorn.serving.interruption import BLOCKED, LAST_WAIT, end_after_signals, 
 from uvicorn.serving.kill_deadlines import FORCED_WAIT
 from uvicorn.supervisors.health import LoopProbe
 from uvicorn.supervisors.signals import Wakeup
+
+if TYPE_CHECKING:
+    from uvicorn.observing.probe import Probe
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -56,6 +60,7 @@ class ThreadedServer:
         clean_up: called when all have ended, or before a forced shutdown ends the process because a loop is stuck.
         load_places: where each loop tells the others how many connections it has.
         metrics_pages: where each loop counts, if a supervisor serves the metrics.
+        loop_states: the state of each loop, if a supervisor answers probes.
     """
 
     def __init__(self, config: Config) -> None:
@@ -68,6 +73,7 @@ class ThreadedServer:
         self.clean_up: Callable[[], None] = lambda: None
         self.load_places: list[WorkerLoad] = []
         self.metrics_pages: list[Page] = []
+        self.loop_states: list[LoopState] = []
         self._stage = Stage.STARTING
         self._reached: list[Stage] = []
         self._reporting = threading.Lock()
@@ -78,6 +84,7 @@ class ThreadedServer:
         self._errors: list[BaseException] = []
         self._over = 0
         self._connection_limit: ConnectionLimit | None = None
+        self._probe: Probe | None = None
         if config.limits_connections:
             self._connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
 
@@ -88,7 +95,7 @@ class ThreadedServer:
 
     @property
     def observers(self) -> list[Observer]:
-        """Those that know what the event loops are doing, with the setting `debug_requests`."""
+        """Those that know what the event loops are doing, with `debug_requests` or `stall_threshold`."""
         return [observer for server in list(self.servers) for observer in server.observers]
 
     def relieve(self) -> None:
@@ -105,6 +112,16 @@ class ThreadedServer:
             SystemExit: the application could not be imported, or the address not be bound.
             KeyboardInterrupt: SIGINT has ended them.
         """
+        self._probe = self._open_probe()
+        try:
+            self._run(sockets)
+        finally:
+            if self._probe is not None:
+                self._probe.close()
+        self.clean_up()  # the signal may end the process
+        self._raise()
+
+    def _run(self, sockets: list[socket.socket] | None) -> None:
         self.config.import_app()  # before there are threads, so that an error in it is logged once
         sockets = self.config.bind_sockets() if sockets is None else sockets
         for sock in sockets:
@@ -128,8 +145,6 @@ class ThreadedServer:
             self._wakeup.close()
             if exposition is not None:
                 exposition.close()
-        self.clean_up()  # the signal may end the process
-        self._raise()
 
     def _wait_for(self, threads: list[threading.Thread]) -> None:
         """Wait until all loops have ended; when that is forced or overdue, no longer for any that is blocked."""
@@ -190,6 +205,8 @@ class ThreadedServer:
             server.load_place = table.take()
         if self.metrics_pages:
             server.metrics_page = self.metrics_pages[number]
+        if self.loop_states:
+            server.loop_state = self.loop_states[number]
         self._reached.append(Stage.STARTING)
         server.on_stage = lambda stage: self._note(number, stage)
         server.on_reload = lambda begins: self.on_reload(number, begins)
@@ -210,8 +227,8 @@ class ThreadedServer:
             limit = getattr(config, name)
             if isinstance(limit, int):
                 setattr(config, name, -(-limit // config.threads))
-        # This object serves the metrics, for all of them.
-        config.metrics = None
+        # This object serves the metrics and answers probes, for all of them.
+        config.metrics = config.probe = None
         return config
 
     def _serve(self, server: Server, sockets: list[socket.socket]) -> None:
@@ -261,6 +278,8 @@ class ThreadedServer:
                 least = Stage.RETIRING
             if least > self._stage and len(self._reached) == self.config.threads:
                 self._stage = least
+                if self._probe is not None:
+                    self._probe.start(least)
                 self.on_stage(least)
 
     # Signals
@@ -321,6 +340,27 @@ class ThreadedServer:
         if self.config.debug_requests:
             exposition.tell_requests(lambda as_json: shown(listings_of(self.observers), as_json))
             exposition.measure_on_demand(measure_here(lambda: self.observers))
+        if self.config.longest_turn:
+            exposition.tell_stalls(lambda as_json: shown_stalls(listings_of(self.observers), as_json))
         self.metrics_pages = [aggregator.page(shared=False) for _ in range(self.config.threads)]
         exposition.start()
         return exposition
+
+    # Probes
+
+    def _open_probe(self) -> Probe | None:
+        """Answer probes from now on, unless a supervisor does."""
+        address = self.config.probe
+        is_own = address is not None and not self.loop_states
+        if is_own:
+            self.loop_states = [LoopState.make() for _ in range(self.config.threads)]
+        for number, state in enumerate(self.loop_states, 1):
+            state.words[LOOP] = number
+        if address is None or not is_own:
+            return None
+        from uvicorn.observing.probe import Probe
+
+        with blaming(f"probe={address!r}", status=STARTUP_FAILURE):
+            probe = Probe(address, self.config.probe_lateness, self.loop_states)
+        probe.start()
+        return probe

@@ -278,6 +278,9 @@ class Upgrades:
         if config.metrics is not None:
             port = int(config.metrics.rpartition(":")[2])
             sockets += [Handed.of(one.listener, Use.METRICS, [port]) for one in _expositions()]
+        if config.probe is not None:
+            port = int(config.probe.rpartition(":")[2])
+            sockets += [Handed.of(one.listener, Use.PROBE, [port]) for one in _probes()]
         tickets = None if config.ticket_secret is None else config.ticket_secret.encode()
         descriptors = dict.fromkeys([*(handed.descriptor for handed in sockets), *_descriptors_of_starter(config)])
         return Description(sockets, tickets), list(descriptors)
@@ -321,7 +324,7 @@ class Upgrades:
         if self._notifier is not None:
             self._notifier.hand_over(pid)
         handover.current.hand_over(unix_paths(self._config))
-        for exposition in _expositions():
+        for exposition in (*_expositions(), *_probes()):
             exposition.close()
         logger.info("Process [%d] serves, shutting down.", pid)
         self._status.end()
@@ -371,6 +374,12 @@ class Upgrades:
 def _expositions() -> list[Any]:
     """The metrics of this process, if it exports any."""
     module = sys.modules.get("uvicorn.observing.exposition")
+    return [] if module is None else list(module.running)
+
+
+def _probes() -> list[Any]:
+    """The probes of this process, if it answers any."""
+    module = sys.modules.get("uvicorn.observing.probe")
     return [] if module is None else list(module.running)
 
 

@@ -24,6 +24,7 @@ from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE
 from uvicorn.hooks import original, overrides
 from uvicorn.listening.loads import WorkerLoad
+from uvicorn.metrics.loop_state import PROCESS, LoopState
 from uvicorn.metrics.memory import resident_memory
 from uvicorn.metrics.page import CONNECTIONS_CLOSED, CONNECTIONS_OPENED, Page
 from uvicorn.server import Server
@@ -189,6 +190,7 @@ class ProcessWorker:
             `start`.
         should_exit: set when the supervisor is to end; `wait_until_ready` of a subclass gets it.
         metrics_pages: where each of them counts, if the metrics are served; to be set before `start`, too.
+        loop_states: the state of each of them, if probes are answered; to be set before `start`, too.
         pool_environment: context manager entered while the process starts.
     """
 
@@ -198,6 +200,7 @@ class ProcessWorker:
         self.pool_environment: Callable[[], AbstractContextManager[None]] = nullcontext
         self.load_places: list[WorkerLoad] = []
         self.metrics_pages: list[Page] = []
+        self.loop_states: list[LoopState] = []
         self.should_exit: threading.Event | None = None
         self._health_at = 0.0 if overrides(self, "is_alive", "ping", "_healthcheck") else None
         self.parent_conn, self.child_conn = Pipe()
@@ -262,6 +265,7 @@ class ProcessWorker:
             "child_conn": self.child_conn,
             "load_places": self.load_places,
             "metrics_pages": self.metrics_pages,
+            "loop_states": self.loop_states,
             "_recorder": self._recorder,
         }
 
@@ -280,12 +284,16 @@ class ProcessWorker:
             server = self._server = self._make_server()
             server.on_stage = lambda stage: self._child_end.report(stage, server.loops)
             server.has_successor = True
+            for state in self.loop_states:
+                state.words[PROCESS] = os.getpid()
             if isinstance(server, Server):
                 server.load_place = next(iter(self.load_places), None)
                 server.metrics_page = next(iter(self.metrics_pages), None)
+                server.loop_state = next(iter(self.loop_states), None)
             else:
                 server.load_places = self.load_places
                 server.metrics_pages = self.metrics_pages
+                server.loop_states = self.loop_states
         return self._server
 
     def target(self, sockets: list[socket] | None = None) -> None:
@@ -364,7 +372,7 @@ class ProcessWorker:
         """Called in a child that was forked: the parent's ends, of its own pipes and of its siblings', are not its."""
         self.parent_conn.close()
         is_sibling = self.process.pid is not None  # this child's own start has not returned
-        for page in self.metrics_pages:
+        for page in (*self.metrics_pages, *self.loop_states):
             if is_sibling:
                 page.discard()
             else:

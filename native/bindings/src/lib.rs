@@ -42,11 +42,15 @@ mod native {
     #[pymodule_export]
     use crate::base::orphan::end_with_pipe;
     #[pymodule_export]
+    use crate::base::probe::ProbeResponder;
+    #[pymodule_export]
     use crate::base::pulse::beat;
     #[pymodule_export]
     use crate::base::queued_bytes::{held_bytes, limit_held_bytes};
     #[pymodule_export]
     use crate::base::waiter::Waiter;
+    #[pymodule_export]
+    use crate::base::watchdog::Watchdog;
     #[pymodule_export]
     use crate::cores::Cores;
     #[pymodule_export]

@@ -3,10 +3,14 @@
 
 pub(crate) mod bytes;
 pub(crate) mod call;
+#[cfg(target_os = "linux")]
+pub(crate) mod clocks;
 pub(crate) mod descriptor;
 pub(crate) mod dict;
 #[cfg(target_os = "linux")]
 pub(crate) mod end_timer;
+#[cfg(target_os = "linux")]
+pub(crate) mod pending;
 pub(crate) mod refcount;
 pub(crate) mod slots;
 pub(crate) mod text;

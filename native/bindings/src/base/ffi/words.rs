@@ -15,6 +15,11 @@ pub(crate) struct Words {
     _held: PyBuffer<u64>,
 }
 
+// SAFETY: the numbers are atomic, and the buffer, which may be released in any thread, keeps them where they are.
+unsafe impl Send for Words {}
+// SAFETY: as above; all methods go through the atomic numbers.
+unsafe impl Sync for Words {}
+
 impl Words {
     /// The memory of an object that has a buffer of such numbers.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
