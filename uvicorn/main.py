@@ -442,6 +442,9 @@ def run(
     on_disconnect: OnDisconnectType = "ignore",
     on_disconnect_grace: float = 0.5,
     on_disconnect_exempt: Sequence[str] | str | None = None,
+    otel_endpoint: str | None = None,
+    otel_sample_ratio: float | None = None,
+    otel_query: bool = False,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

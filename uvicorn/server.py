@@ -422,9 +422,9 @@ class Server:
         return not (given_up or self.force_exit or self.lifespan.should_exit)
 
     def _start_observing(self) -> None:
-        """Observe and count from now on, with the settings `debug_requests` and `metrics`."""
+        """Observe, count and trace, with the settings `debug_requests`, `metrics` and `otel_endpoint`."""
         config = self.config
-        # Both are imported by those that need them.
+        # Each is imported by those that need it.
         if config.in_flight is not None:
             from uvicorn.observing.debugging import Debugging
 
@@ -439,6 +439,12 @@ class Server:
             self.server_state.metrics = measurement.page
             if self._debugging is not None:
                 measurement.tell_requests(lambda: self.observers)
+        if config.tracing is not None:
+            from uvicorn.tracing.tracer import Tracer
+
+            self.server_state.tracer = tracer = Tracer(config.tracing, self.server_state.metrics)
+            tracer.start()
+            self._cleanup.callback(tracer.close)
 
     @property
     def observers(self) -> list[Observer]:
@@ -449,6 +455,7 @@ class Server:
         config = self.config
         if self.connection_limit is None and config.limits_connections:
             self.connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
+        tracer = self.server_state.tracer
         try:
             return await listening.listen(
                 bound,
@@ -457,7 +464,7 @@ class Server:
                 context=config.ssl,
                 handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
                 place=self.load_place,
-                metrics=self.server_state.metrics,
+                metrics=self.server_state.metrics if tracer is None else tracer.page,
                 checkpoint=_checkpoint(config, self.connection_limit, self.server_state.metrics),
             )
         except BaseException:

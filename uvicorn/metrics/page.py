@@ -144,6 +144,10 @@ TAKEN_BYTES = _places.take(ends=QUEUED_BYTES)
 """Bytes by which the data held for clients has shrunk between samples."""
 CANCELLED = _places.take()
 """Calls of the application that were cancelled because their clients had disconnected."""
+SPANS = _places.take()
+"""Sampled spans of `otel_endpoint` that have ended; written by its thread alone, as the next."""
+SPANS_DROPPED = _places.take()
+"""Those of them that the collector has not got."""
 
 PLACES = _places.taken
 """The number of places."""
@@ -231,6 +235,14 @@ FAMILIES = (
         "Requests and WebSockets that `on_disconnect` has cancelled.",
         (("", CANCELLED, None),),
         needs=CANCELLED,
+    ),
+    Family("otel_spans_total", "counter", "Sampled spans of `otel_endpoint`.", (("", SPANS, None),), needs=SPANS),
+    Family(
+        "otel_spans_dropped_total",
+        "counter",
+        "Spans that did not reach the collector.",
+        (("", SPANS_DROPPED, None),),
+        needs=SPANS,
     ),
 )
 """Numbers that are exposed as they are counted; `exposition` computes the others."""
@@ -342,6 +354,12 @@ class Course:
     def respond(self, status: int) -> None:
         """Its response has begun."""
         self._status_class = min(status // 100, STATUS_CLASSES - 1)
+
+    def send(self) -> None:
+        """The first bytes of the response leave."""
+
+    def fail(self, exc: BaseException | None = None) -> None:
+        """The application has raised `exc`, or returned without a whole response."""
 
     def end(self) -> None:
         """Count the end of the response; only the first call counts."""

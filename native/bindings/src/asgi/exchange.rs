@@ -25,6 +25,7 @@ use super::loan::Loan;
 use super::peer::Peer;
 use super::scope::Lent;
 use super::stream::{Follows, Stream};
+use super::tracing::RequestSpan;
 use crate::base::line::Line;
 use crate::base::metrics::Course;
 
@@ -99,8 +100,8 @@ impl Host {
     /// Count a request that the server answers itself, even one without an exchange.
     #[cold]
     pub(crate) fn count_refusal(&self, exchange: Option<&Exchange>, status: u16) {
-        let Some(metrics) = &self.metrics else { return };
-        if !exchange.is_some_and(|exchange| exchange.note_refusal(status)) {
+        let is_noted = exchange.is_some_and(|exchange| exchange.note_refusal(status));
+        if !is_noted && let Some(metrics) = &self.metrics {
             metrics.refuse(status);
         }
     }
@@ -124,6 +125,8 @@ pub(crate) struct Exchange {
     entry: Entry,
     /// Until it has ended, if it is counted.
     course: Cell<Option<Box<Course>>>,
+    /// Its span, if it is sampled.
+    pub(super) span: Option<Box<RequestSpan>>,
     pub(super) seat: Seat,
     /// `receive()` calls that wait.
     pub(super) receivers: Line,
@@ -147,6 +150,7 @@ impl Exchange {
             scope: lent.scope,
             loan: lent.loan,
             id: lent.id,
+            span: lent.span,
             state: Cell::new(State::Idle),
             body,
             client: Cell::new(Client::Here),
@@ -158,7 +162,7 @@ impl Exchange {
 
     /// The scope with everything lent with it.
     pub(crate) fn into_lent(self) -> Lent {
-        Lent { scope: self.scope, loan: self.loan, id: self.id }
+        Lent { scope: self.scope, loan: self.loan, id: self.id, span: None }
     }
 
     /// The field of the response with the id of the request, if it has one.
@@ -231,7 +235,7 @@ impl Exchange {
         if !reachable {
             self.client.set(Client::Unreachable);
             self.log_end(py);
-            self.end_course();
+            self.end_course(py);
         }
         self.wake(py)
     }
@@ -305,7 +309,7 @@ impl Exchange {
         is_its_own
     }
 
-    /// Note the status of the response, for the metrics.
+    /// Note the status of the response, for metrics and trace.
     #[inline]
     pub(crate) fn note_status(&self, status: u16) {
         if self.host.metrics.is_some()
@@ -314,16 +318,39 @@ impl Exchange {
             *course = course.respond(status);
             self.course.set(Some(course));
         }
+        if let Some(span) = &self.span {
+            span.respond(status);
+        }
+    }
+
+    /// The application has raised this error, or has not completed its response.
+    #[cold]
+    pub(super) fn note_failure(&self, py: Python<'_>, error: Option<&PyErr>) {
+        if let Some(span) = &self.span {
+            span.fail(py, error);
+        }
     }
 
     /// Count the end of the response; the first caller decides.
     #[inline]
-    fn end_course(&self) {
+    fn end_course(&self, py: Python<'_>) {
         if let Some(metrics) = &self.host.metrics
             && let Some(course) = self.course.take()
         {
             metrics.end(*course);
             self.stream.note_end();
+        }
+        if let Some(span) = &self.span {
+            self.end_span(py, span);
+        }
+    }
+
+    /// Buffer the span. A failure costs the span, but never the response.
+    fn end_span(&self, py: Python<'_>, span: &RequestSpan) {
+        if let Some(tracing) = self.host.tracing.as_ref().filter(|_| span.ends())
+            && let Err(error) = tracing.end(span, self.scope.bind(py), &self.loan, &self.host.names)
+        {
+            error.write_unraisable(py, None);
         }
     }
 
@@ -333,6 +360,9 @@ impl Exchange {
     #[inline]
     pub(super) fn log_sent(&self, bytes: usize) {
         self.entry.count(bytes);
+        if let Some(span) = &self.span {
+            span.send();
+        }
     }
 
     /// The response is over.
@@ -392,7 +422,7 @@ impl Exchange {
     pub(crate) fn complete(&self, py: Python<'_>) -> PyResult<()> {
         self.state.set(State::Complete);
         self.log_end(py);
-        self.end_course();
+        self.end_course(py);
         self.host.request_complete(py)?;
         self.stream.clone().finish(py)?;
         self.wake(py)
@@ -425,7 +455,7 @@ impl Exchange {
         self.log_start(py, 500, || head)?;
         self.log_sent(length);
         self.log_end(py);
-        self.end_course();
+        self.end_course(py);
         self.host.request_complete(py)?;
         stream.end(py)?;
         self.state.set(State::Complete);

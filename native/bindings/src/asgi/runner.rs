@@ -77,7 +77,7 @@ impl Runner {
         let reuse = host.settings.reuse;
         let event_loop = host.event_loop.bind(py);
         Ok(Self {
-            scope: ScopeTemplate::new(config, &host.settings, &host.names)?,
+            scope: ScopeTemplate::new(config, &host.settings, &host.names, host.tracing.is_some())?,
             spare_cycles: Stock::new(MAX_SPARE_CYCLES, reuse),
             eager_call: EagerCall::new(host.task_class.bind(py), event_loop, &host.names, reuse)?,
             reentrance: Reentrance::of(event_loop)?,
@@ -102,7 +102,8 @@ impl Runner {
         peer: Rc<Peer>,
         stream: Rc<dyn Stream>,
     ) -> PyResult<Rc<Exchange>> {
-        let lent = self.scope.build(py, &self.host.names, request, &peer, self.host.identity.as_ref())?;
+        let Host { identity, tracing, .. } = &*self.host;
+        let lent = self.scope.build(py, &self.host.names, request, &peer, identity.as_ref(), tracing.as_deref())?;
         let body = Inflow::new(request.has_body, request.expects_continue);
         Ok(Rc::new(Exchange::new(self.host.clone(), stream, peer, lent, request.method, body)))
     }
@@ -214,7 +215,7 @@ impl Runner {
     #[inline]
     pub(crate) fn retire(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) {
         if let Some(Ok(exchange)) = exchange.map(Rc::try_unwrap) {
-            let Lent { scope, loan, id } = exchange.into_lent();
+            let Lent { scope, loan, id, .. } = exchange.into_lent();
             drop(id.map(|id| id.into_bound(py)));
             self.scope.give(scope.into_bound(py), loan);
         }
@@ -334,9 +335,17 @@ impl Runner {
         let names = &host.names;
         let reset = host.settings.reset_contextvars;
         let base = host.context.bind(py);
-        let context = || if reset { self.new_context.bind(py).call0() } else { copy_context(base) };
+        let tracing = host.tracing.as_ref().filter(|tracing| tracing.has_contexts());
+        let context = || {
+            let context = if reset { self.new_context.bind(py).call0() } else { copy_context(base) }?;
+            if let Some(tracing) = tracing {
+                let conversation = served.cycle.get().conversation()?;
+                tracing.enter(names, &context, conversation.scope().bind(py))?;
+            }
+            Ok(context)
+        };
         if start == Start::Eagerly && !self.reentrance.is_given(host, py)? {
-            let keywords = self.eager_call.take(py, names, reset || is_empty(base), context)?;
+            let keywords = self.eager_call.take(py, names, tracing.is_none() && (reset || is_empty(base)), context)?;
             let task = self.eager_call.start(served.arguments.bind(py), &keywords)?;
             return Ok((task, Some(keywords)));
         }
