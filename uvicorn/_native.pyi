@@ -32,6 +32,7 @@ __all__ = [
     "Waiter",
     "WebSocketProtocol",
     "beat",
+    "encode_span",
     "end_after_signals",
     "end_in",
     "end_with_pipe",
@@ -415,3 +416,20 @@ class Call(_Coroutine):
     def __name__(self) -> str: ...
     @property
     def __qualname__(self) -> str: ...
+
+def encode_span(
+    trace: str,
+    span: str,
+    parent: str,
+    state: str,
+    flags: int,
+    times: tuple[int, int, int, int],
+    server: tuple[str, bytes, bytes, int, bytes, bytes, int | None],
+    path: bytes,
+    query: bytes,
+    client: tuple[bytes, int],
+    user_agent: bytes,
+    error: bytes,
+    /,
+) -> bytes:
+    """Encode a span, as `uvicorn.tracing.otlp.encode` does."""

@@ -63,6 +63,7 @@ SPECIAL: dict[str, Sample] = {
     "access_log_format": Sample(["--access-log-format", "%(h)s %({referer}i)s"], "%(h)s %({referer}i)s"),
     "lifecycle_path": Sample(["--lifecycle-path", "/-/"], "/-/"),
     "metrics": Sample(["--metrics", "127.0.0.1:9100"], "127.0.0.1:9100"),
+    "otel_endpoint": Sample(["--otel-endpoint", "http://127.0.0.1:4318"], "http://127.0.0.1:4318"),
     "asgi_extensions": Sample(
         ["--asgi-extension", "http.response.pathsend", "--asgi-extension", "http.response.trailers"],
         ("http.response.pathsend", "http.response.trailers"),

@@ -8,14 +8,31 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from typing import Any
-
-Enter = Callable[[contextvars.Context, str, "str | None"], None]
-"""Makes the span of a `traceparent` and a `tracestate` the current one of a context."""
+from typing import Any, NamedTuple
 
 
-def enter_function() -> Enter | None:
-    """Return the function that prepares a request's context; `None` without the package."""
+class Current(NamedTuple):
+    """What makes a span the current one of a context.
+
+    Attributes:
+        attach: sets the context of OpenTelemetry in the current one of Python.
+        context_class: of that, made of a dict.
+        key: of the current span in it.
+        span_class: made of a pair, a `traceparent` and a `tracestate` or None.
+    """
+
+    attach: Callable[[Any], Any]
+    context_class: Callable[[dict[str, Any]], Any]
+    key: str
+    span_class: Callable[[tuple[str, str | None]], Any]
+
+    def enter(self, context: contextvars.Context, traceparent: str, tracestate: str | None) -> None:
+        """Make the span with these fields the current one of a request's context."""
+        context.run(self.attach, self.context_class({self.key: self.span_class((traceparent, tracestate))}))
+
+
+def current_span() -> Current | None:
+    """Return what prepares the contexts of requests; `None` without the package."""
     try:
         from opentelemetry import context as contexts
         from opentelemetry import trace
@@ -24,28 +41,27 @@ def enter_function() -> Enter | None:
     except ImportError:
         return None
 
-    class RequestSpan(trace.NonRecordingSpan):
-        """The server's span, which the server itself records; its ids are read when they are asked for."""
+    class RequestSpan(tuple, trace.NonRecordingSpan):  # type: ignore[type-arg]
+        """The server's span, which the server itself records; its ids are read when they are asked for.
 
-        def __init__(self, traceparent: str, tracestate: str | None) -> None:
-            self._texts: tuple[str, str | None] | None = (traceparent, tracestate)
+        A tuple, because the interpreter makes one without running code.
+        """
+
+        __init__ = object.__init__
+        __hash__ = object.__hash__
+        __eq__ = object.__eq__
 
         def get_span_context(self) -> trace.SpanContext:
-            if self._texts is not None:
-                (traceparent, tracestate), self._texts = self._texts, None
-                super().__init__(_span_context(trace, traceparent, tracestate))
-            return super().get_span_context()
+            if "_context" not in vars(self):
+                self._context = _span_context(trace, *self)
+            return self._context
 
         def __repr__(self) -> str:
             return f"{type(self).__name__}({self.get_span_context()!r})"
 
     variable = getattr(_RUNTIME_CONTEXT, "_current_context", None)
-    attach: Callable[[Context], Any] = variable.set if isinstance(variable, contextvars.ContextVar) else contexts.attach
-
-    def enter(context: contextvars.Context, traceparent: str, tracestate: str | None) -> None:
-        context.run(attach, Context({_SPAN_KEY: RequestSpan(traceparent, tracestate)}))
-
-    return enter
+    attach = variable.set if isinstance(variable, contextvars.ContextVar) else contexts.attach
+    return Current(attach, Context, _SPAN_KEY, RequestSpan)
 
 
 def _span_context(trace: Any, traceparent: str, tracestate: str | None) -> Any:

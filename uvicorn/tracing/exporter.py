@@ -182,8 +182,7 @@ class Exporter:
                 break
             backoff = BACKOFF * 2**attempt * random.uniform(0.75, 1.25)
             if self._ending.wait(max(outcome.again, backoff)):
-                if attempt or self._remaining() <= 0:
-                    break  # it was told, and has no time to wait
+                break  # the server does not wait for a collector that fails
         return len(batch), outcome.error
 
     def _remaining(self) -> float:

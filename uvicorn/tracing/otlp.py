@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 MAX_TEXT = 1024
 """Bytes of a text; the rest is cut off."""
@@ -36,23 +35,9 @@ _fixed32 = struct.Struct("<I").pack
 _fixed64 = struct.Struct("<Q").pack
 
 
-class Server(NamedTuple):
-    """What many requests of a server have in common.
-
-    Attributes:
-        method: as it was sent.
-        host: the value of `Host`, or the address of the socket.
-        route: empty if none is known.
-        status: 0 if there was no response.
-    """
-
-    method: str
-    scheme: bytes
-    route: bytes
-    status: int
-    version: bytes
-    host: bytes
-    port: int | None
+Server = tuple[str, bytes, bytes, int, bytes, bytes, "int | None"]
+"""What many requests have in common: method as it was sent, scheme, route (empty if none is known), status (0: there
+was no response), version of HTTP, the name or address under which the server was reached, and its port."""
 
 
 def varint(number: int) -> bytes:
@@ -100,25 +85,26 @@ _of_user_agent = lru_cache(256)(lambda value: attribute(b"user_agent.original", 
 
 @lru_cache(1024)
 def _common(server: Server) -> bytes:
-    method = server.method if server.method in _METHODS else OTHER
+    sent, scheme, route, status, version, host, port = server
+    method = sent if sent in _METHODS else OTHER
     shown = b"HTTP" if method is OTHER else method.encode()
     parts = [
-        delimited(0x2A, text(shown + b" " + server.route if server.route else shown)),
+        delimited(0x2A, text(shown + b" " + route if route else shown)),
         _SERVER,
         attribute(b"http.request.method", method.encode()),
     ]
     if method is OTHER:
-        parts.append(attribute(b"http.request.method_original", server.method.encode("utf-8", "replace")))
-    parts.append(attribute(b"url.scheme", server.scheme))
-    if server.route:
-        parts.append(attribute(b"http.route", server.route))
-    if server.status:
-        parts.append(number(b"http.response.status_code", server.status))
-    parts.append(attribute(b"network.protocol.version", server.version))
-    if server.host:
-        parts.append(attribute(b"server.address", server.host))
-        if server.port is not None:
-            parts.append(number(b"server.port", server.port))
+        parts.append(attribute(b"http.request.method_original", sent.encode("utf-8", "replace")))
+    parts.append(attribute(b"url.scheme", scheme))
+    if route:
+        parts.append(attribute(b"http.route", route))
+    if status:
+        parts.append(number(b"http.response.status_code", status))
+    parts.append(attribute(b"network.protocol.version", version))
+    if host:
+        parts.append(attribute(b"server.address", host))
+        if port is not None:
+            parts.append(number(b"server.port", port))
     return b"".join(parts)
 
 

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from time import monotonic_ns, time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from uvicorn.metrics.page import Course
-from uvicorn.tracing.otlp import OTHER, Server, authority, encode
+from uvicorn.tracing.otlp import OTHER, authority
 
-if TYPE_CHECKING:
-    from uvicorn.tracing.tracer import Tracer
+try:
+    from uvicorn._native import encode_span as encode
+except ImportError:
+    from uvicorn.tracing.otlp import encode
+
+
+class Sink(Protocol):
+    """The tracer, as its spans know it.
+
+    Attributes:
+        has_query: spans have the query.
+    """
+
+    has_query: bool
+
+    def has_room(self) -> bool:
+        """Tell whether it takes another span."""
+
+    def take(self, span: bytes) -> None:
+        """Take an encoded span."""
+
+    def route_of(self, scope: Any) -> str:
+        """Return the route of a request, empty if its application has left none."""
 
 
 class ServerSpan:
@@ -44,16 +65,16 @@ class ServerSpan:
 
     def __init__(
         self,
-        tracer: Tracer,
+        tracer: Sink,
         scope: Any,
         ids: tuple[str, str, str],
         flags: int,
         state: str,
         host: bytes,
         user_agent: bytes,
-        course: Course | None,
+        course: Course | ServerSpan | None,
     ) -> None:
-        self._tracer: Tracer | None = tracer
+        self._tracer: Sink | None = tracer
         self._scope = scope
         self._ids = ids
         self._flags = flags
@@ -99,7 +120,7 @@ class ServerSpan:
             self._course.end()
             self._course = None
 
-    def _encode(self, tracer: Tracer, end: int) -> bytes:
+    def _encode(self, tracer: Sink, end: int) -> bytes:
         scope, status = self._scope, self._status
         host, port = authority(self._host) if self._host else _address(scope.get("server"))
         version = _bytes(scope.get("http_version"))
@@ -114,7 +135,7 @@ class ServerSpan:
             self._state,
             self._flags,
             (self._began, self._called, self._first_byte, end),
-            Server(str(method), _bytes(scope.get("scheme")), _bytes(route), status, version, host, port),
+            (str(method), _bytes(scope.get("scheme")), _bytes(route), status, version, host, port),
             _bytes(scope.get("raw_path")),
             _bytes(scope.get("query_string")) if tracer.has_query else b"",
             (client, client_port or 0),

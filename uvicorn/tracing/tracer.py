@@ -11,8 +11,8 @@ from typing import Any
 
 from uvicorn.metrics.page import Course, Page
 from uvicorn.metrics.routes import Routes
-from uvicorn.rules.trace_context import SAMPLED, TraceParent, join_states, parse
-from uvicorn.tracing.api import enter_function
+from uvicorn.rules.trace_context import SAMPLED, join_states, parse
+from uvicorn.tracing.api import current_span
 from uvicorn.tracing.exporter import BATCH, MAX_PENDING, Exporter
 from uvicorn.tracing.options import TracingOptions
 from uvicorn.tracing.span import ServerSpan
@@ -21,6 +21,8 @@ _DIGITS = 48
 """Of a trace id and a span id."""
 _IDS = 256
 """Pairs of ids for which random bytes are fetched at once."""
+_TAILS = ("-00", "-01", "-02", "-03")
+"""The last part of a `traceparent`, by the flags."""
 
 
 class Tracer:
@@ -44,11 +46,12 @@ class Tracer:
         self.bound = round(options.ratio * 2**64)  # as the SDKs have it, so that they agree
         self.most_pending = MAX_PENDING
         self.batch = BATCH
-        self.set_current = enter_function()
+        self.current = current_span()
         self.exporter = Exporter(options, self.spans, self.page)
         self._routes = Routes()
         self._digits = ""
         self._used = 0
+        self._own_flags = SAMPLED if self.bound >= 2**64 else -1 if self.bound else 0  # -1: the trace id decides
 
     def start(self) -> None:
         """Start the thread that sends."""
@@ -60,33 +63,40 @@ class Tracer:
 
     # Of each request.
 
-    def begin(self, scope: Any, course: Course | None = None) -> ServerSpan | Course | None:
+    def begin(self, scope: Any, course: Course | ServerSpan | None = None) -> Course | ServerSpan | None:
         """Begin the span of a request or WebSocket, and put its `traceparent` into the scope.
 
         Returns what takes its course: `course`, if it is not sampled.
         """
-        parents: list[bytes] = []
-        states: list[bytes] = []
+        headers = scope["headers"]
+        parents = [value for name, value in headers if name == b"traceparent"]
+        parent = parse(parents[0].decode("latin-1")) if len(parents) == 1 else None
+        used = self._used
+        if used >= len(self._digits):
+            self._digits = os.urandom(_IDS * _DIGITS // 2).hex()
+            used = 0
+        self._used = used + _DIGITS
+        digits = self._digits
+        span = digits[used : used + 16]
+        state = ""
+        if parent is None:
+            trace, flags = digits[used + 16 : used + 48], self._own_flags
+            if flags < 0:
+                flags = self._flags(trace)
+        else:
+            trace = parent.trace
+            flags = parent.flags if self.follows_parent else (parent.flags & ~SAMPLED) | self._flags(trace)
+            if state := join_states([value for name, value in headers if name == b"tracestate"]):
+                scope["tracestate"] = state
+        scope["traceparent"] = f"00-{trace}-{span}{_TAILS[flags]}"
+        if not flags & SAMPLED:
+            return course
         host = user_agent = b""
-        for name, value in scope["headers"]:
+        for name, value in headers:
             if name == b"host":
                 host = value
             elif name == b"user-agent":
                 user_agent = value
-            elif name == b"traceparent":
-                parents.append(value)
-            elif name == b"tracestate":
-                states.append(value)
-        parent = parse(parents[0].decode("latin-1")) if len(parents) == 1 else None
-        digits = self._make_ids()
-        trace, span = (digits[:32] if parent is None else parent.trace), digits[32:]
-        flags = self._flags(trace, parent)
-        scope["traceparent"] = f"00-{trace}-{span}-{flags:02x}"
-        state = join_states(states) if states and parent is not None else ""
-        if state:
-            scope["tracestate"] = state
-        if not flags & SAMPLED:
-            return course
         ids = (trace, span, "" if parent is None else parent.span)
         return ServerSpan(self, scope, ids, flags, state, host, user_agent, course)
 
@@ -97,22 +107,11 @@ class Tracer:
 
     def enter(self, context: contextvars.Context, scope: Any) -> None:
         """Make the server's span the current one in the context of a request."""
-        if self.set_current is not None and (traceparent := scope.get("traceparent")) is not None:
-            self.set_current(context, traceparent, scope.get("tracestate"))
+        if self.current is not None and (traceparent := scope.get("traceparent")) is not None:
+            self.current.enter(context, traceparent, scope.get("tracestate"))
 
-    def _flags(self, trace: str, parent: TraceParent | None) -> int:
-        if parent is not None and self.follows_parent:
-            return parent.flags
-        is_sampled = self.bound >= 2**64 or (self.bound > 0 and int(trace[16:], 16) < self.bound)
-        return (0 if parent is None else parent.flags & ~SAMPLED) | (SAMPLED if is_sampled else 0)
-
-    def _make_ids(self) -> str:
-        used = self._used
-        if used >= len(self._digits):
-            self._digits = os.urandom(_IDS * _DIGITS // 2).hex()
-            used = 0
-        self._used = used + _DIGITS
-        return self._digits[used : used + _DIGITS]
+    def _flags(self, trace: str) -> int:
+        return SAMPLED if int(trace[16:], 16) < self.bound else 0
 
     # Of each span that has ended.
 

@@ -42,7 +42,7 @@ pub fn parse(value: &[u8]) -> Option<TraceParent> {
 }
 
 /// Lower-case hexadecimal digits, two for each of `N` bytes.
-fn digits<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+pub fn digits<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
         let &[high, low] = pair else { return None };

@@ -346,6 +346,8 @@ impl Exchange {
     }
 
     /// Buffer the span. A failure costs the span, but never the response.
+    #[cold]
+    #[inline(never)]
     fn end_span(&self, py: Python<'_>, span: &RequestSpan) {
         if let Some(tracing) = self.host.tracing.as_ref().filter(|_| span.ends())
             && let Err(error) = tracing.end(span, self.scope.bind(py), &self.loan, &self.host.names)

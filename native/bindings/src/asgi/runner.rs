@@ -324,6 +324,17 @@ impl Runner {
         keywords.map_or(Ok(()), |keywords| self.eager_call.give(py, keywords, &host.names))
     }
 
+    /// Make the span of a request or WebSocket the current one of its context.
+    #[cold]
+    #[inline(never)]
+    fn enter_span<'py>(&self, context: Bound<'py, PyAny>, served: &Served) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(tracing) = &self.host.tracing {
+            let conversation = served.cycle.get().conversation()?;
+            tracing.enter(&self.host.names, &context, conversation.scope().bind(context.py()))?;
+        }
+        Ok(context)
+    }
+
     /// The task of a cycle; one that starts eagerly may be over by now, and returns its arguments.
     fn task<'py>(
         &self,
@@ -335,17 +346,13 @@ impl Runner {
         let names = &host.names;
         let reset = host.settings.reset_contextvars;
         let base = host.context.bind(py);
-        let tracing = host.tracing.as_ref().filter(|tracing| tracing.has_contexts());
+        let is_traced = host.tracing.is_some();
         let context = || {
-            let context = if reset { self.new_context.bind(py).call0() } else { copy_context(base) }?;
-            if let Some(tracing) = tracing {
-                let conversation = served.cycle.get().conversation()?;
-                tracing.enter(names, &context, conversation.scope().bind(py))?;
-            }
-            Ok(context)
+            let context = if reset { self.new_context.bind(py).call0() } else { copy_context(base) };
+            if is_traced { self.enter_span(context?, served) } else { context }
         };
         if start == Start::Eagerly && !self.reentrance.is_given(host, py)? {
-            let keywords = self.eager_call.take(py, names, tracing.is_none() && (reset || is_empty(base)), context)?;
+            let keywords = self.eager_call.take(py, names, !is_traced && (reset || is_empty(base)), context)?;
             let task = self.eager_call.start(served.arguments.bind(py), &keywords)?;
             return Ok((task, Some(keywords)));
         }

@@ -216,18 +216,10 @@ impl ScopeTemplate {
             loan.show(&scope, ScopeField::RequestId, &found)?;
             id = Some(found.unbind());
         }
-        let mut is_all = true;
-        let mut span = None;
-        if let Some(tracing) = tracing {
-            let headers = loan.value(py, ScopeField::Headers).filter(|_| request.fields.name_parent());
-            let begun = tracing.begin(py, request.method, headers)?;
-            loan.show_last(&scope, &begun.traceparent)?;
-            if let Some(state) = begun.tracestate {
-                scope.set_item(&names.tracestate, state)?;
-                is_all = false;
-            }
-            span = begun.span;
-        }
+        let (span, is_all) = match tracing {
+            None => (None, true),
+            Some(tracing) => begin_span(tracing, &scope, &mut loan, names, request)?,
+        };
         let extensions = if request.is_of_1_0 { &self.extensions_10 } else { &self.extensions };
         if !extensions.is_empty() {
             scope.set_item(&names.extensions, offer(py, extensions, peer)?)?;
@@ -333,6 +325,27 @@ impl ScopeTemplate {
         }
         Ok((path, raw_path))
     }
+}
+
+/// Begin the span of a request, put its `traceparent` into the scope, and tell whether that has no further keys.
+#[cold]
+#[inline(never)]
+fn begin_span(
+    tracing: &Tracing,
+    scope: &Bound<'_, PyDict>,
+    loan: &mut Loan,
+    names: &Names,
+    request: &Request<'_, impl Fields>,
+) -> PyResult<(Option<Box<RequestSpan>>, bool)> {
+    let py = scope.py();
+    let headers = loan.value(py, ScopeField::Headers).filter(|_| request.fields.name_parent());
+    let begun = tracing.begin(py, request.method, headers)?;
+    loan.show_last(scope, &begun.traceparent)?;
+    let is_all = begun.tracestate.is_none();
+    if let Some(state) = begun.tracestate {
+        scope.set_item(&names.tracestate, state)?;
+    }
+    Ok((begun.span, is_all))
 }
 
 fn items_of(dict: &Bound<'_, PyDict>) -> Items {

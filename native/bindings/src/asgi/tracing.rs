@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chacha20::ChaCha12Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
@@ -14,6 +15,7 @@ use wire::otlp::{OTHER, ServerSpan, authority};
 use wire::trace_context::{self, SAMPLED, TraceParent};
 
 use super::loan::{Loan, ScopeField};
+use crate::base::ffi::call::in_context;
 use crate::base::ffi::text::ascii;
 use crate::base::metrics::Metrics;
 use crate::base::names::Names;
@@ -31,8 +33,8 @@ pub(crate) struct Tracing {
     spans: Py<PyList>,
     most_pending: usize,
     batch: usize,
-    /// Makes a span the current one of a context, if OpenTelemetry's API is in this process.
-    set_current: Option<Py<PyAny>>,
+    /// If OpenTelemetry's API is in this process.
+    current: Option<Current>,
     route_of: Py<PyAny>,
     follows_parent: bool,
     /// A request without a parent is sampled if the low 64 bits of its trace id are below.
@@ -43,6 +45,14 @@ pub(crate) struct Tracing {
     random: RefCell<ChaCha12Rng>,
     /// Where a span is encoded: no borrow is held meanwhile.
     scratch: Cell<Vec<u8>>,
+}
+
+/// What makes a span the current one of a context: a `Current` of Python.
+struct Current {
+    attach: Py<PyAny>,
+    context_class: Py<PyAny>,
+    key: Py<PyAny>,
+    span_class: Py<PyAny>,
 }
 
 /// The span of a request that is sampled.
@@ -80,12 +90,23 @@ impl Tracing {
         let py = state.py();
         let Some(python) = state.getattr_opt("tracer")?.filter(|tracer| !tracer.is_none()) else { return Ok(None) };
         let seed = py.import("os")?.call_method1("urandom", (size_of::<<ChaCha12Rng as SeedableRng>::Seed>(),))?;
-        let set_current = python.getattr("set_current")?;
+        let current = python.getattr("current")?;
+        let current = if current.is_none() {
+            None
+        } else {
+            let part = |name| current.getattr(name).map(Bound::unbind);
+            Some(Current {
+                attach: part("attach")?,
+                context_class: part("context_class")?,
+                key: part("key")?,
+                span_class: part("span_class")?,
+            })
+        };
         Ok(Some(Self {
             spans: python.getattr("spans")?.cast_into()?.unbind(),
             most_pending: python.getattr("most_pending")?.extract()?,
             batch: python.getattr("batch")?.extract()?,
-            set_current: (!set_current.is_none()).then(|| set_current.unbind()),
+            current,
             route_of: python.getattr("route_of")?.unbind(),
             follows_parent: python.getattr("follows_parent")?.extract()?,
             bound: python.getattr("bound")?.extract()?,
@@ -146,18 +167,17 @@ impl Tracing {
         }
     }
 
-    /// Whether contexts of requests are prepared.
-    #[inline]
-    pub(super) fn has_contexts(&self) -> bool {
-        self.set_current.is_some()
-    }
-
     /// Make the server's span the current one in the `context` of a request or WebSocket.
     pub(super) fn enter(&self, names: &Names, context: &Bound<'_, PyAny>, scope: &Bound<'_, PyDict>) -> PyResult<()> {
-        let Some(set_current) = &self.set_current else { return Ok(()) };
+        let py = context.py();
+        let Some(Current { attach, context_class, key, span_class }) = &self.current else { return Ok(()) };
         let Some(traceparent) = scope.get_item(&names.traceparent)? else { return Ok(()) };
         let tracestate = scope.get_item(&names.tracestate)?;
-        set_current.bind(context.py()).call1((context, traceparent, tracestate)).map(drop)
+        let span = span_class.bind(py).call1(((traceparent, tracestate),))?;
+        let content = PyDict::new(py);
+        content.set_item(key, span)?;
+        let current = context_class.bind(py).call1((content,))?;
+        in_context(context, || attach.bind(py).call1((current,)).map(drop))?
     }
 
     /// The `ServerSpan` of a WebSocket with this scope, if it is sampled.
@@ -332,4 +352,73 @@ fn address<'a>(value: Option<&'a Bound<'_, PyAny>>) -> (&'a [u8], Option<u16>) {
     let Some(Ok(pair)) = value.map(|value| value.cast::<PyTuple>()) else { return (b"", None) };
     let [host, port] = pair.as_slice() else { return (b"", None) };
     (bytes_of(Some(host)), port.extract().ok())
+}
+
+/// Encode a span for the implementations in Python: see `uvicorn/tracing/otlp.py`.
+#[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    clippy::type_complexity,
+    clippy::needless_pass_by_value,
+    reason = "those of its twin"
+)]
+#[pyo3(signature = (trace, span, parent, state, flags, times, server, path, query, client, user_agent, error, /))]
+pub(crate) fn encode_span<'py>(
+    py: Python<'py>,
+    trace: &str,
+    span: &str,
+    parent: &str,
+    state: &str,
+    flags: u8,
+    times: (u64, u64, u64, u64),
+    server: (
+        Bound<'py, PyString>,
+        Bound<'py, PyBytes>,
+        Bound<'py, PyBytes>,
+        u16,
+        Bound<'py, PyBytes>,
+        Bound<'py, PyBytes>,
+        Option<u16>,
+    ),
+    path: &[u8],
+    query: &[u8],
+    client: (Bound<'py, PyBytes>, u16),
+    user_agent: &[u8],
+    error: &[u8],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let (begin, called, first_byte, end) = times;
+    let (method, scheme, route, status, version, host, port) = &server;
+    let method = method.to_str()?;
+    let mut scratch = Vec::with_capacity(512);
+    let encoded = ServerSpan {
+        trace: id_of(trace)?,
+        span: id_of(span)?,
+        parent: if parent.is_empty() { None } else { Some(id_of(parent)?) },
+        state: state.as_bytes(),
+        flags,
+        begin,
+        called,
+        first_byte,
+        end,
+        method: Method::ALL.iter().copied().find(|known| known.as_str() == method).unwrap_or_default(),
+        method_text: method.as_bytes(),
+        scheme: scheme.as_bytes(),
+        route: route.as_bytes(),
+        status: *status,
+        version: version.as_bytes(),
+        host: (host.as_bytes(), *port),
+        path,
+        query,
+        client: (client.0.as_bytes(), client.1),
+        user_agent,
+        error,
+    }
+    .encode(&mut scratch);
+    Ok(PyBytes::new(py, encoded))
+}
+
+fn id_of<const N: usize>(text: &str) -> PyResult<[u8; N]> {
+    trace_context::digits(text.as_bytes())
+        .filter(|_| text.len() == 2 * N)
+        .ok_or_else(|| PyValueError::new_err("an id is hexadecimal"))
 }
