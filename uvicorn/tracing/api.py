@@ -1,7 +1,7 @@
 """The context in which spans of OpenTelemetry's SDK in the application become children of the server's.
 
-Needs the package `opentelemetry-api` in the process, and nothing of its SDK. What is made here for a request is as
-little as possible: most applications look at it once, many never.
+Needs the package `opentelemetry-api` in the process, and nothing of its SDK. A request gets as little
+as possible here: most applications look at it once, many never.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
                                                                ▲                 │ 429, 502, 503, 504, no connection
                                                                └── wait ◀────────┘ at most ATTEMPTS times
 
-What finds no room, and what the collector does not take, is dropped, counted and logged once a minute.
+Spans that find no room, or that the collector does not take, are dropped, counted and logged once a minute.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class Outcome(NamedTuple):
-    """What has become of a batch.
+    """The fate of a batch.
 
     Attributes:
         error: why it was not taken; empty if it was.
@@ -110,7 +110,7 @@ class Exporter:
         self._woken.set()
 
     def close(self) -> None:
-        """Send what is left, within `FLUSH` seconds; drop the rest."""
+        """Send the remaining spans within `FLUSH` seconds; drop those that are left then."""
         self._deadline = time.monotonic() + FLUSH
         self._ending.set()
         self._woken.set()

@@ -54,7 +54,7 @@ class TracingOptions(NamedTuple):
 
 
 def check_endpoint(text: str) -> None:
-    """Refuse what is neither `env` nor the URL of a collector.
+    """Refuse texts other than `env` and the URL of a collector.
 
     Raises:
         ValueError: it says why.

@@ -175,7 +175,7 @@ def encode(
 
 
 class Envelope:
-    """What comes in front of the spans of one service, in the body of a request to the collector."""
+    """The body of a request to the collector, in which the service precedes its spans."""
 
     def __init__(self, resource: Iterable[tuple[str, str]], version: str) -> None:
         sdk = {"telemetry.sdk.language": "python", "telemetry.sdk.name": "uvicorn", "telemetry.sdk.version": version}

@@ -58,7 +58,7 @@ class Tracer:
         self.exporter.start()
 
     def close(self) -> None:
-        """Send what is left, within a short time."""
+        """Send the remaining spans, within a short time."""
         self.exporter.close()
 
     # Of each request.
