@@ -15,6 +15,7 @@ from tests.process import ROOT
 from uvicorn._types import ON_DISCONNECT
 from uvicorn.config import HTTP_PROTOCOLS, LIFESPAN, LOOP_FACTORIES, WS_PROTOCOLS
 from uvicorn.config.settings import ROWS
+from uvicorn.tracing.otlp import CALLED, FIRST_BYTE
 
 OWN_TREES = ("uvicorn", "native", "bench", "tests", "scripts", "examples", "setup.py", "Makefile", "pyproject.toml")
 SUFFIXES = "py|rs|toml|ya?ml|md|conf|cfg|service|socket|html|svg|jsonl?"
@@ -43,6 +44,7 @@ OPTIONS_OF_OTHERS = {
 VARIABLES = {"UVICORN_APP_DIR", "UVICORN_CONFIG", "UVICORN_SHORTCUTS", "UVICORN_REQUIRE_NATIVE"}
 """Read by the server, without being settings; others only where a script or a test does."""
 
+SPAN_EVENTS = {CALLED.decode(), FIRST_BYTE.decode()}
 LOGGERS = {"uvicorn.error", "uvicorn.access", "uvicorn.asgi"}
 CLASSES_OF_OTHERS = {
     *("ConfigMap", "CreateContainerConfigError", "ExecStartPre", "ProxyTimeout", "ReloadSignal", "RuntimeDirectory")
@@ -254,7 +256,7 @@ def test_python_names_that_are_given_in_full_exist() -> None:
         found[document] = set()
         for words in code(document):
             for name in re.findall(r"^uvicorn(?:\.\w+)+(?=$|\()", words):
-                if not resolves(name) and name not in LOGGERS | FILES_OF_USERS | {ON_DISCONNECT}:
+                if not resolves(name) and name not in LOGGERS | FILES_OF_USERS | SPAN_EVENTS | {ON_DISCONNECT}:
                     found[document].add(name)
     assert not missing(found), missing(found)
 

@@ -22,7 +22,7 @@ LAYERS = [
     "server",
     "lifespan loops observing protocols",
     "config files serving",
-    "access overload tls",
+    "access overload tls tracing",
     "listening middleware",
     "hooks importer logging metrics rules worker_events",
     "_native",

@@ -34,6 +34,7 @@ __all__ = [
     "Watchdog",
     "WebSocketProtocol",
     "beat",
+    "encode_span",
     "end_after_signals",
     "end_in",
     "end_with_pipe",
@@ -449,3 +450,20 @@ class ProbeResponder:
 
     def __new__(cls, listener: int, loops: list[memoryview], lateness: float) -> Self: ...
     def close(self) -> None: ...
+
+def encode_span(
+    trace: str,
+    span: str,
+    parent: str,
+    state: str,
+    flags: int,
+    times: tuple[int, int, int, int],
+    server: tuple[str, bytes, bytes, int, bytes, bytes, int | None],
+    path: bytes,
+    query: bytes,
+    client: tuple[bytes, int],
+    user_agent: bytes,
+    error: bytes,
+    /,
+) -> bytes:
+    """Encode a span, as `uvicorn.tracing.otlp.encode` does."""

@@ -114,6 +114,8 @@ class HTTPScope(TypedDict):
     server: tuple[str, int | None] | None
     state: NotRequired[dict[str, Any]]
     request_id: NotRequired[str]
+    traceparent: NotRequired[str]
+    tracestate: NotRequired[str]
     extensions: NotRequired[dict[str, dict[object, object]]]
 
 
@@ -134,6 +136,8 @@ class WebSocketScope(TypedDict):
     subprotocols: Iterable[str]
     state: NotRequired[dict[str, Any]]
     request_id: NotRequired[str]
+    traceparent: NotRequired[str]
+    tracestate: NotRequired[str]
     extensions: NotRequired[dict[str, dict[object, object]]]
 
 

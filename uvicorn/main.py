@@ -446,6 +446,9 @@ def run(
     metrics_buckets: str | None = None,
     probe: str | None = None,
     probe_lateness: float = 1.0,
+    otel_endpoint: str | None = None,
+    otel_sample_ratio: float | None = None,
+    otel_query: bool = False,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

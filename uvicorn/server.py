@@ -437,7 +437,7 @@ class Server:
         return not (given_up or self.force_exit or self.lifespan.should_exit)
 
     def _start_observing(self) -> None:
-        """Observe and count from now on: `metrics`, `debug_requests`, `stall_threshold` and `probe`."""
+        """Observe, count and trace: `metrics`, `debug_requests`, `stall_threshold`, `probe` and `otel_endpoint`."""
         config = self.config
         # All are imported by those that need them.
         measurement: Measurement | None = None
@@ -473,6 +473,12 @@ class Server:
             beat = LoopBeat(asyncio.get_running_loop(), interval, self.loop_state)
             beat.start()
             self._cleanup.callback(beat.stop)
+        if config.tracing is not None:
+            from uvicorn.tracing.tracer import Tracer
+
+            self.server_state.tracer = tracer = Tracer(config.tracing, self.server_state.metrics)
+            tracer.start()
+            self._cleanup.callback(tracer.close)
 
     def _open_probe(self) -> None:
         """Answer probes from now on, with the setting `probe`, unless a supervisor or another loop does."""
@@ -497,6 +503,7 @@ class Server:
         config = self.config
         if self.connection_limit is None and config.limits_connections:
             self.connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
+        tracer = self.server_state.tracer
         try:
             return await listening.listen(
                 bound,
@@ -505,7 +512,7 @@ class Server:
                 context=config.ssl,
                 handshake_timeout=config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
                 place=self.load_place,
-                metrics=self.server_state.metrics,
+                metrics=self.server_state.metrics if tracer is None else tracer.page,
                 checkpoint=_checkpoint(config, self.connection_limit, self.server_state.metrics),
             )
         except BaseException:

@@ -65,6 +65,7 @@ SPECIAL: dict[str, Sample] = {
     "lifecycle_path": Sample(["--lifecycle-path", "/-/"], "/-/"),
     "probe": Sample(["--probe", "127.0.0.1:9101"], "127.0.0.1:9101"),
     "metrics": Sample(["--metrics", "127.0.0.1:9100"], "127.0.0.1:9100"),
+    "otel_endpoint": Sample(["--otel-endpoint", "http://127.0.0.1:4318"], "http://127.0.0.1:4318"),
     "asgi_extensions": Sample(
         ["--asgi-extension", "http.response.pathsend", "--asgi-extension", "http.response.trailers"],
         ("http.response.pathsend", "http.response.trailers"),

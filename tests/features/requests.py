@@ -134,6 +134,26 @@ def stalls(trial: Trial) -> Finding:
         return {"code": eventually(lambda: re.search(r"stalled for [01]\.\d+ s .* at .*probe\.py", server.log), 2)}
 
 
+@REQUESTS.feature("Request spans (OpenTelemetry)")
+def spans(trial: Trial) -> Finding:
+    """After a request with `traceparent` a collector gets a span of that trace."""
+    with socket.create_server(("127.0.0.1", 0)) as collector:
+        collector.settimeout(5)
+        port = collector.getsockname()[1]
+        means = {OURS: Means("`--otel-endpoint`", ["--otel-endpoint", f"http://127.0.0.1:{port}"])}
+        with trial.serving(means) as server, ExitStack() as stack:
+            assert server.ask("/pid", "GET", f"traceparent: 00-{TRACE}-00f067aa0ba902b7-01").status == 200
+            sent = b""
+            with suppress(TimeoutError):
+                if trial.server == OURS and not trial.bare:
+                    client, _ = collector.accept()
+                    stack.enter_context(client).settimeout(2)
+                    while bytes.fromhex(TRACE) not in sent and (data := client.recv(65536)):
+                        sent += data
+                    client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            return {"span": sent.startswith(b"POST /v1/traces ") and bytes.fromhex(TRACE) in sent}
+
+
 @REQUESTS.feature("Request metrics")
 def metrics(trial: Trial) -> Finding:
     """After three requests the server exports their number and duration, on a page or to a collector (statsd)."""

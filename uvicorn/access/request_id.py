@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from uvicorn.access.format import is_request_id
 from uvicorn.middleware import proxy_headers
+from uvicorn.rules import trace_context
 
 if TYPE_CHECKING:
     from uvicorn._types import ProtocolConfig
@@ -29,11 +30,6 @@ DIGITS = 32
 """Of an id that is made."""
 BATCH = 256
 """The number of ids for which random bytes are fetched at once."""
-
-_traceparent = re.compile(
-    r"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-.*)?",
-    re.DOTALL,
-).fullmatch
 
 _is_field_name = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
 
@@ -68,14 +64,9 @@ def check_header(name: str) -> None:
 
 
 def trace_id(traceparent: str) -> str | None:
-    """Return the trace id of a `traceparent`, `None` if that is invalid (W3C Trace Context, section 3.2).
-
-    Of a later version than 00, the known part is read, as the standard demands.
-    """
-    match = _traceparent(traceparent)
-    if match is None or (match["version"] == "00" and match["more"] is not None):
-        return None
-    return match["trace"]
+    """Return the trace id of a `traceparent`, `None` if that is invalid."""
+    parent = trace_context.parse(traceparent)
+    return None if parent is None else parent.trace
 
 
 class RequestIds:

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from uvicorn.middleware.wsgi import WSGIMiddleware
     from uvicorn.tls.context import create_ssl_context
     from uvicorn.tls.tickets import TicketSecret
+    from uvicorn.tracing.options import TracingOptions
 
 __all__ = [
     "HTTP_PROTOCOLS",
@@ -194,6 +195,8 @@ class Config(Settings):
     """Directories whose changes do not count."""
     mounts: list[Mount]
     """The mounts of the setting ``mount``."""
+    tracing: TracingOptions | None
+    """Where spans go, with ``otel_endpoint``."""
     encoded_headers: list[tuple[bytes, bytes]]
     """Header fields of every response but Date, as they are sent. Empty until the configuration is loaded."""
     closes_connections: bool
@@ -242,6 +245,7 @@ class Config(Settings):
         self._resolve_certificates()
         self._resolve_reload()
         self._load_env_file()
+        self._resolve_tracing()
         self._resolve_workers()
         self._resolve_trusted_proxies()
         self._check_relations()
@@ -508,6 +512,16 @@ class Config(Settings):
                         name,
                         self.env_file,
                     )
+
+    def _resolve_tracing(self) -> None:
+        self.tracing = None
+        if self.otel_endpoint is None:
+            return
+        # Imported only where it is needed.
+        from uvicorn.tracing.options import options_of
+
+        with blaming(f"otel_endpoint={self.otel_endpoint!r}"):
+            self.tracing = options_of(self.otel_endpoint, self.otel_sample_ratio, self.otel_query)
 
     def _resolve_workers(self) -> None:
         workers: CountType | None = self.workers

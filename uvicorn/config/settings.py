@@ -1080,6 +1080,33 @@ class Settings:
         help="Answer `/ready` of `probe` with 503 while every event loop is blocked for more than N seconds.",
     )
 
+    otel_endpoint: str | None = setting(
+        default=None,
+        section="Tracing",
+        check="uvicorn.tracing.options:check_endpoint",
+        kw_only=True,
+        help="Send a span of each sampled request and WebSocket to the OpenTelemetry collector at this URL, by OTLP "
+        "over HTTP; `env` takes the URL from OTEL_EXPORTER_OTLP_ENDPOINT. Other OTEL_ variables are read only with "
+        "this setting.",
+    )
+    otel_sample_ratio: float | None = setting(
+        default=None,
+        section="Tracing",
+        needs=("otel_endpoint",),
+        kw_only=True,
+        minimum=0,
+        maximum=1,
+        help="Sample this share of the requests without a `traceparent`, from 0 to 1; the others follow it. By default "
+        "OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG decide, else all are sampled.",
+    )
+    otel_query: bool = setting(
+        default=False,
+        section="Tracing",
+        needs=("otel_endpoint",),
+        kw_only=True,
+        help="Put the query of requests into spans. Queries may contain secrets.",
+    )
+
     def __post_init__(self) -> None:
         """Derive further attributes from the arguments; here none."""
 

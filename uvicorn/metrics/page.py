@@ -150,6 +150,10 @@ TAKEN_BYTES = _places.take(ends=QUEUED_BYTES)
 """Bytes by which the data held for clients has shrunk between samples."""
 CANCELLED = _places.take()
 """Calls of the application that were cancelled because their clients had disconnected."""
+SPANS = _places.take()
+"""Sampled spans of `otel_endpoint` that have ended; written by its thread alone, as the next."""
+SPANS_DROPPED = _places.take()
+"""Those of them that the collector has not got."""
 
 PLACES = _places.taken
 """The number of places."""
@@ -237,6 +241,14 @@ FAMILIES = (
         "Requests and WebSockets that `on_disconnect` has cancelled.",
         (("", CANCELLED, None),),
         needs=CANCELLED,
+    ),
+    Family("otel_spans_total", "counter", "Sampled spans of `otel_endpoint`.", (("", SPANS, None),), needs=SPANS),
+    Family(
+        "otel_spans_dropped_total",
+        "counter",
+        "Spans that did not reach the collector.",
+        (("", SPANS_DROPPED, None),),
+        needs=SPANS,
     ),
 )
 """Numbers that are exposed as they are counted; `exposition` computes the others."""
@@ -383,7 +395,7 @@ class Course:
     """One request, from its head to its end.
 
     Attributes:
-        is_by_route: whether `receive` and `send` have an effect.
+        is_by_route: whether `count_received` and `count_sent` have an effect.
     """
 
     __slots__ = ("_page", "_row", "_status", "_since", "_has_run")
@@ -407,11 +419,17 @@ class Course:
         """Its response has begun."""
         self._status = status
 
-    def receive(self, size: int) -> None:
+    def count_received(self, size: int) -> None:
         """Count bytes of the request body that have arrived."""
 
-    def send(self, size: int) -> None:
+    def count_sent(self, size: int) -> None:
         """Count bytes of the response body that were written."""
+
+    def send(self) -> None:
+        """The first bytes of the response leave."""
+
+    def fail(self, exc: BaseException | None = None) -> None:
+        """The application has raised `exc`, or returned without a whole response."""
 
     def end(self, is_complete: bool = False) -> None:
         """Count the end of the response, which `is_complete` or not; only the first call counts."""

@@ -407,11 +407,11 @@ class RouteCourse(Course):
             self.queue_wait = monotonic_ns() - self._since
         super().run()
 
-    def receive(self, size: int) -> None:
+    def count_received(self, size: int) -> None:
         """Count bytes of the request body that have arrived."""
         self.received += size
 
-    def send(self, size: int) -> None:
+    def count_sent(self, size: int) -> None:
         """Count bytes of the response body that were written; with the first ones the head has left."""
         self.sent += size
         if self.first_byte < 0:

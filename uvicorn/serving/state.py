@@ -24,6 +24,7 @@ from uvicorn.serving.write_deadlines import WriteDeadlines
 if TYPE_CHECKING:
     from uvicorn.overload.gate import Gate
     from uvicorn.serving.cancellation import CancelOnDisconnect
+    from uvicorn.tracing.tracer import Tracer
 
 Header = tuple[bytes, bytes]
 
@@ -87,8 +88,8 @@ class ServerState:
     """Shared between the server and the protocol objects of one event loop.
 
     `total_requests` counts completed HTTP responses, `tasks` holds the running application tasks, `context` is copied
-    for each request, `metrics` is the page of counters, if metrics are enabled. Both headers and
-    date are given once through `configure`.
+    for each request, `metrics` is the page of counters, if metrics are enabled, `tracer` that of
+    `otel_endpoint`. Both headers and date are given once through `configure`.
     """
 
     __slots__ = (
@@ -98,6 +99,7 @@ class ServerState:
         "context",
         "event_pool",
         "metrics",
+        "tracer",
         "protocol_settings",
         "gate",
         "_write_deadlines",
@@ -122,6 +124,7 @@ class ServerState:
         self.context = contextvars.copy_context()
         self.event_pool = EventPool(0 if is_poisoned() or Shortcut.REUSE not in chosen() else DEFAULT_CAPACITY)
         self.metrics: Page | None = None
+        self.tracer: Tracer | None = None
         self.protocol_settings: Any = None  # derived from a Config by the first HTTP protocol
         self.gate: Gate | None = None  # admits requests, if they are limited; see `gate_for`
         self._write_deadlines: WriteDeadlines | None = None

@@ -68,11 +68,13 @@ pub mod h2;
 pub mod headers;
 pub mod limits;
 pub mod method;
+pub mod otlp;
 mod scan;
 mod scratch;
 pub mod status;
 #[rustfmt::skip]
 pub mod texts;
+pub mod trace_context;
 pub mod ws;
 
 pub use error::{AppError, Error, Refusal};

@@ -21,7 +21,7 @@ import logging
 from collections import OrderedDict
 from enum import IntEnum
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, FileRoute, HTTPScope, Stream
 from uvicorn.access.log import Entry
@@ -33,6 +33,9 @@ from uvicorn.protocols.http.wire.head import Field
 from uvicorn.protocols.http.wire.response import accepts_trailers, as_body, check_links, check_trailers
 from uvicorn.protocols.utils import is_thrown_away
 from uvicorn.rules import texts
+
+if TYPE_CHECKING:
+    from uvicorn.tracing.span import ServerSpan
 
 
 class CycleState(IntEnum):
@@ -131,7 +134,7 @@ class RequestResponseCycle:
         peer: whether the client is there.
         trailers: those so far; `None` if the application announced none.
         entry: of the access log, if that has a format of the user's.
-        course: of the metrics, if there are any.
+        course: for metrics and traces, if there are any.
         waiting: notified when the client disconnects while the application has not been called yet.
         gated: its place, where the number of active requests is limited, from the start of its application on.
         task: in which the application is called, from the end of its first turn to that of the call.
@@ -174,7 +177,7 @@ class RequestResponseCycle:
         self.expect_continue = expect_continue
         self.trailers: list[Field] | None = None
         self.entry: Entry | None = None
-        self.course: Course | None = None
+        self.course: Course | ServerSpan | None = None
         self.waiting: Waiting | None = None
         self.gated: Gated | None = None
         self._events: OrderedDict[asyncio.Event, None] | tuple[()] = ()
@@ -197,7 +200,7 @@ class RequestResponseCycle:
     def feed(self, data: bytes) -> None:
         """Add a piece of the request body."""
         if self.course is not None and self.course.is_by_route:
-            self.course.receive(len(data))
+            self.course.count_received(len(data))
         if not self.body:
             self.body = data
         else:
@@ -285,16 +288,22 @@ class RequestResponseCycle:
             # Whatever it is, SystemExit and CancelledError included, it ends this response and nothing else.
             if isinstance(exc, GeneratorExit) and is_thrown_away(self.task):
                 raise
+            if self.course is not None:
+                self.course.fail(exc)
             stream.flush_log()
             logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             if self.state is IDLE:
                 await self.send_500_response()
         else:
             if result is not None:
+                if self.course is not None:
+                    self.course.fail()
                 logger.error(texts.APPLICATION_RETURNED, result)
                 if self.state is IDLE:
                     await self.send_500_response()
             elif self.state is not COMPLETE and self.peer is PRESENT:
+                if self.course is not None:
+                    self.course.fail()
                 if self.state is IDLE:
                     logger.error(texts.NOT_STARTED)
                     await self.send_500_response()
@@ -319,7 +328,7 @@ class RequestResponseCycle:
         if self.entry is not None:
             self.entry.sent += sent
         if self.course is not None and self.course.is_by_route:
-            self.course.send(sent)
+            self.course.count_sent(sent)
         self._end_body()
 
     async def send_500_response(self) -> None:
@@ -375,7 +384,7 @@ class RequestResponseCycle:
             if self.entry is not None:
                 self.entry.sent += sent
             if self.course is not None and self.course.is_by_route:
-                self.course.send(sent)
+                self.course.count_sent(sent)
             if not more_body:
                 if self.trailers is None and self.entry is None and not self._events:
                     # As `_end_body`, without the call.
@@ -515,7 +524,7 @@ class RequestResponseCycle:
         if self.entry is not None:
             self.entry.sent += len(data)
         if self.course is not None and self.course.is_by_route:
-            self.course.send(len(data))
+            self.course.count_sent(len(data))
         self.stream.file(data)
 
     def sent(self, size: int) -> None:
@@ -523,7 +532,7 @@ class RequestResponseCycle:
         if self.entry is not None:
             self.entry.sent += size
         if self.course is not None and self.course.is_by_route:
-            self.course.send(size)
+            self.course.count_sent(size)
         self.stream.sent_past(size)
 
     def complete(self, begun: bool, more_body: bool) -> None:

@@ -118,7 +118,15 @@ class HTTPProtocol(Attributes):
             gate, ids = server_state.gate_for(config, self.loop), server_state.request_ids(config)
             metrics, cancellation = server_state.metrics, server_state.cancellation(config, self.loop)
             settings = ProtocolSettings(
-                config, self.loop, server_state.context, type(self), metrics, gate, ids, cancellation
+                config,
+                self.loop,
+                server_state.context,
+                type(self),
+                metrics,
+                gate,
+                ids,
+                cancellation,
+                server_state.tracer,
             )
             server_state.protocol_settings = settings
         self.settings: ProtocolSettings = settings
@@ -517,7 +525,7 @@ class HTTPProtocol(Attributes):
     def on_response_complete(self) -> None:
         """The response is complete: go on with the next request, or close."""
         settings, source = self.settings, self._input
-        if settings.metrics is not None and source.cycle is not None and source.cycle.course is not None:
+        if source.cycle is not None and source.cycle.course is not None:
             source.cycle.course.end(is_complete=True)
         if self._is_fed:
             self._adopted = None

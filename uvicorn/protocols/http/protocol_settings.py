@@ -32,6 +32,7 @@ from uvicorn.serving.write_deadlines import WriteDeadlines
 if TYPE_CHECKING:
     from uvicorn.files.mounted import Mounts
     from uvicorn.serving.cancellation import CancelOnDisconnect
+    from uvicorn.tracing.tracer import Tracer
 
 
 class ProtocolClass(Protocol):
@@ -89,6 +90,7 @@ class ProtocolSettings:
         "functions",
         "flow_class",
         "metrics",
+        "tracer",
         "mounts",
         "gate",
         "request_ids",
@@ -106,6 +108,7 @@ class ProtocolSettings:
         gate: Gate | None = None,
         request_ids: RequestIds | None = None,
         cancellation: CancelOnDisconnect | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.config = config
         self.cancellation = cancellation
@@ -149,6 +152,7 @@ class ProtocolSettings:
         self.reads_heads_alone = not self.customised and Shortcut.EVENTS in chosen()  # h11
         self.eager = EAGER_START and self.real_loop and not self.customised and Shortcut.EAGER in chosen()
         self.metrics = metrics
+        self.tracer = tracer
         self.mounts: Mounts | None = None
         if config.mounts:
             # Few servers need its imports.

@@ -89,6 +89,8 @@ class Runner:
             cycle.entry = settings.formatted.begin(cycle.scope)
         if settings.metrics is not None:
             cycle.course = settings.metrics.begin(cycle.scope["method"], cycle.scope)
+        if settings.tracer is not None:
+            cycle.course = settings.tracer.begin(cycle.scope, cycle.course)
         return app
 
     def begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -145,6 +147,8 @@ class Runner:
         """Start the application in the loop's next turn, when all other input is read; or now, if that is permitted."""
         settings, state = self._carrier.settings, self._state
         context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
+        if settings.tracer is not None:
+            settings.tracer.enter(context, cycle.scope)
         eager = eagerly and settings.eager and self._input.end is not HERE
         task = start_task(self._loop, coroutine, context, eager)
         if not (eager and task.done()):

@@ -247,6 +247,8 @@ class WebSocketSession(Attributes):
         self._incoming.peer_end.take_effect()
         self._closing.lose()
         self.state = SessionState.CLOSED
+        if self._log.span is not None:
+            self._log.span.end()
         if self._cancellation is not None and self.scope is not None:
             self._cancellation.client_left(self.scope)
         self._output.closer.cancel()
@@ -358,6 +360,8 @@ class WebSocketSession(Attributes):
         if request_ids is not None:
             self.scope["request_id"] = request_id = request_ids.of(handshake.headers, base.client)
             self._answer.id_line = request_ids.line(request_id)
+        if self.server_state.tracer is not None:
+            self._log.span = self.server_state.tracer.begin_session(self.scope)
         formatted = getattr(self.server_state.protocol_settings, "formatted", None)
         self._log.asked(self.scope, None if formatted is None else formatted.begin(self.scope))
         if self._log.frames is not None:
@@ -379,6 +383,8 @@ class WebSocketSession(Attributes):
         config, state = self.config, self.server_state
         self.inbox.queue.append({"type": "websocket.connect"})
         context = contextvars.Context() if config.reset_contextvars else state.context.copy()
+        if state.tracer is not None:
+            state.tracer.enter(context, self.scope)
         self._task = task = start_task(self.loop, self.run_asgi(), context)
         state.tasks.add(task)
         task.add_done_callback(self.on_task_complete)
@@ -449,6 +455,9 @@ class WebSocketSession(Attributes):
     async def run_asgi(self) -> None:
         """Call the application and see to it that the connection ends, well or badly."""
         failed = False
+        span = self._log.span
+        if span is not None:
+            span.run()
         try:
             app = self.app if self._cancellation is None else self._cancellation.wrap(self.app)
             result = await cast(Any, app)(self.scope, self.receive, self.send)
@@ -459,10 +468,14 @@ class WebSocketSession(Attributes):
             # Whatever it is, SystemExit and CancelledError included, it ends this connection and nothing else.
             if isinstance(exc, GeneratorExit) and is_thrown_away(self._task):
                 raise
+            if span is not None:
+                span.fail(exc)
             self.logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             failed = True
         else:
             if result is not None:
+                if span is not None:
+                    span.fail()
                 self.logger.error(texts.APPLICATION_RETURNED, result)
                 failed = True
             elif self.state is SessionState.CONNECTING or self.state is SessionState.DENYING:

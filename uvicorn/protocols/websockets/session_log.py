@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from uvicorn._types import WebSocketScope
 from uvicorn.access.log import Entry
@@ -14,6 +14,9 @@ from uvicorn.protocols.utils import client_prefix, functions_of
 from uvicorn.protocols.websockets.frame_log import FrameLog
 from uvicorn.protocols.websockets.handshake import HandshakeReader, requested_target
 from uvicorn.rules.status import STATUS_PHRASES
+
+if TYPE_CHECKING:
+    from uvicorn.tracing.span import ServerSpan
 
 
 class SessionLog:
@@ -28,14 +31,16 @@ class SessionLog:
         logger: where they go.
         frames: the debug lines, if they are wanted.
         entry: of the access log, if that has a format of the user's.
+        span: if the session is traced, and sampled.
     """
 
-    __slots__ = ("logger", "frames", "entry", "_head", "_session", "_transport", "_scope")
+    __slots__ = ("logger", "frames", "entry", "span", "_head", "_session", "_transport", "_scope")
 
     def __init__(self, logger: logging.Logger, head: HandshakeReader, session: type) -> None:
         self.logger = logger
         self.frames: FrameLog | None = None
         self.entry: Entry | None = None
+        self.span: ServerSpan | None = None
         self._head = head
         self._session = session
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until `connected`
@@ -61,6 +66,9 @@ class SessionLog:
 
     def answered(self, status: int, head: bytes) -> None:
         """Log the outcome of the handshake, with client and target; in the access log if that has a custom format."""
+        if self.span is not None:
+            self.span.respond(status)
+            self.span.send()
         if self.entry is not None and status == 101:
             self.entry.conclude(status, head)
         elif self.entry is not None:

@@ -95,6 +95,10 @@ pub(crate) trait Conversation {
 
     // The application's side.
 
+    /// The application is called now.
+    fn begin_call(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
     /// The next message; `in_turn`: this call has waited for its turn, and has it.
     fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>>;
     /// The message received once no other can come.

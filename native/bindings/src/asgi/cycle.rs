@@ -124,6 +124,7 @@ impl RequestResponseCycle {
 
     /// Call the application: the coroutine that this gives, or one around whatever else can be awaited.
     fn call<'py>(py: Python<'py>, conversation: &dyn Conversation, start: Start) -> PyResult<Bound<'py, PyAny>> {
+        conversation.begin_call(py)?;
         let awaitable = start.app.into_bound(py).call1((conversation.scope(), start.receive, start.send))?;
         if is_coroutine(&awaitable) {
             return Ok(awaitable);

@@ -25,6 +25,7 @@ use super::loan::Loan;
 use super::peer::Peer;
 use super::scope::Lent;
 use super::stream::{Follows, Stream};
+use super::tracing::RequestSpan;
 use crate::base::course::Course;
 use crate::base::line::Line;
 
@@ -99,8 +100,8 @@ impl Host {
     /// Count a request that the server answers itself, even one without an exchange.
     #[cold]
     pub(crate) fn count_refusal(&self, exchange: Option<&Exchange>, status: u16) {
-        let Some(metrics) = &self.metrics else { return };
-        if !exchange.is_some_and(|exchange| exchange.note_refusal(status)) {
+        let is_noted = exchange.is_some_and(|exchange| exchange.note_refusal(status));
+        if !is_noted && let Some(metrics) = &self.metrics {
             metrics.refuse(status);
         }
     }
@@ -124,6 +125,8 @@ pub(crate) struct Exchange {
     entry: Entry,
     /// If it is counted.
     course: Option<Box<Course>>,
+    /// Its span, if it is sampled.
+    pub(super) span: Option<Box<RequestSpan>>,
     pub(super) seat: Seat,
     /// `receive()` calls that wait.
     pub(super) receivers: Line,
@@ -148,6 +151,7 @@ impl Exchange {
             scope: lent.scope,
             loan: lent.loan,
             id: lent.id,
+            span: lent.span,
             state: Cell::new(State::Idle),
             body,
             client: Cell::new(Client::Here),
@@ -159,7 +163,7 @@ impl Exchange {
 
     /// The scope with everything lent with it.
     pub(crate) fn into_lent(self) -> Lent {
-        Lent { scope: self.scope, loan: self.loan, id: self.id }
+        Lent { scope: self.scope, loan: self.loan, id: self.id, span: None }
     }
 
     /// The field of the response with the id of the request, if it has one.
@@ -309,11 +313,14 @@ impl Exchange {
         is_its_own
     }
 
-    /// Note the status of the response, for the metrics.
+    /// Note the status of the response, for metrics and trace.
     #[inline]
     pub(crate) fn note_status(&self, status: u16) {
         if let Some(course) = &self.course {
             course.status.set(status);
+        }
+        if let Some(span) = &self.span {
+            span.respond(status);
         }
     }
 
@@ -322,6 +329,14 @@ impl Exchange {
     pub(super) fn note_part(&self) {
         if let Some(course) = &self.course {
             course.note_part();
+        }
+    }
+
+    /// The application has raised this error, or has not completed its response.
+    #[cold]
+    pub(super) fn note_failure(&self, py: Python<'_>, error: Option<&PyErr>) {
+        if let Some(span) = &self.span {
+            span.fail(py, error);
         }
     }
 
@@ -335,6 +350,20 @@ impl Exchange {
             metrics.end(course, self.scope.bind(py), is_complete);
             self.stream.note_end();
         }
+        if let Some(span) = &self.span {
+            self.end_span(py, span);
+        }
+    }
+
+    /// Buffer the span. A failure costs the span, but never the response.
+    #[cold]
+    #[inline(never)]
+    fn end_span(&self, py: Python<'_>, span: &RequestSpan) {
+        if let Some(tracing) = self.host.tracing.as_ref().filter(|_| span.ends())
+            && let Err(error) = tracing.end(span, self.scope.bind(py), &self.loan, &self.host.names)
+        {
+            error.write_unraisable(py, None);
+        }
     }
 
     // The access log.
@@ -345,6 +374,9 @@ impl Exchange {
         self.entry.count(bytes);
         if let Some(course) = &self.course {
             course.sent.set(course.sent.get() + bytes);
+        }
+        if let Some(span) = &self.span {
+            span.send();
         }
     }
 

@@ -11,6 +11,7 @@ use pyo3::types::PyDict;
 
 use super::access::entry::AccessLog;
 use super::identity::Identity;
+use super::tracing::Tracing;
 use crate::base::error::guard_server;
 use crate::base::ffi::thread_bound::ThreadBound;
 use crate::base::home::Home;
@@ -38,6 +39,8 @@ pub(crate) struct Host {
     cancellation: Option<Py<PyAny>>,
     /// Chooses the ids of requests, if they are to have any.
     pub(crate) identity: Option<Identity>,
+    /// Begins their spans, if they are traced.
+    pub(crate) tracing: Option<Box<Tracing>>,
     /// In which connections are served, if it is not by transports.
     turns: RefCell<Option<Rc<dyn Turns>>>,
     /// The access lines are written when its turn ends.
@@ -73,6 +76,7 @@ impl Host {
                 (!found.is_none()).then(|| found.unbind())
             },
             identity: Identity::new(config, state, home.settings.shortcuts.take(Shortcut::Texts))?,
+            tracing: Tracing::of_state(state)?.map(Box::new),
             turns: RefCell::default(),
             flushes_after_turn: Cell::new(false),
             total_requests: Arc::default(),

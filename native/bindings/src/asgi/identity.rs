@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList, PyString, PyTuple};
 use wire::headers::{Field, Name};
+use wire::trace_context;
 
 use super::message::each_plain_field;
 use super::peer::Peer;
@@ -258,16 +259,7 @@ pub(super) fn is_request_id(value: &[u8]) -> bool {
     (1..=MAX_REQUEST_ID).contains(&value.len()) && value.iter().all(stays)
 }
 
-/// The trace id of a `traceparent` (W3C Trace Context section 3.2): of version 00, or of a later one as far as this
-/// can be read.
+/// The trace id of a `traceparent`.
 fn trace_id(value: &[u8]) -> Option<&[u8]> {
-    let (known, rest) = value.split_at_checked(55)?;
-    let [version, trace, parent, flags] =
-        <[&[u8]; 4]>::try_from(known.split(|&b| b == b'-').collect::<Vec<_>>()).ok()?;
-    let are_digits = |part: &[u8]| part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let is_id = |part: &[u8]| are_digits(part) && part.iter().any(|&byte| byte != b'0');
-    let has_form = version.len() == 2 && trace.len() == 32 && parent.len() == 16 && flags.len() == 2;
-    let ends = if version == b"00" { rest.is_empty() } else { matches!(rest, [] | [b'-', ..]) };
-    let is_valid = has_form && ends && version != b"ff" && are_digits(version) && are_digits(flags);
-    (is_valid && is_id(trace) && is_id(parent)).then_some(trace)
+    trace_context::parse(value).and_then(|_| value.get(3..3 + DIGITS))
 }

@@ -99,7 +99,17 @@ impl Loan {
         place: ScopeField,
         value: &Bound<'_, T>,
     ) -> PyResult<()> {
-        let Some((key, shown)) = self.items.get_mut(place as usize) else { return Ok(()) };
+        self.show_at(scope, place as usize, value)
+    }
+
+    /// The same of the last place.
+    pub(super) fn show_last<T>(&mut self, scope: &Bound<'_, PyDict>, value: &Bound<'_, T>) -> PyResult<()> {
+        self.show_at(scope, self.items.len().saturating_sub(1), value)
+    }
+
+    #[inline]
+    fn show_at<T>(&mut self, scope: &Bound<'_, PyDict>, place: usize, value: &Bound<'_, T>) -> PyResult<()> {
+        let Some((key, shown)) = self.items.get_mut(place) else { return Ok(()) };
         if !shown.is(value) {
             scope.set_item(&*key, value.as_any())?;
             // As one that is bound it goes without a look at who holds the interpreter.

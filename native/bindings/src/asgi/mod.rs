@@ -22,4 +22,5 @@ pub(crate) mod runner;
 pub(crate) mod scope;
 pub(crate) mod send;
 pub(crate) mod stream;
+pub(crate) mod tracing;
 pub(crate) mod write_capacity;

@@ -44,6 +44,14 @@ impl Conversation for Exchange {
         }))
     }
 
+    #[inline]
+    fn begin_call(&self, _py: Python<'_>) -> PyResult<()> {
+        if let Some(span) = &self.span {
+            span.call();
+        }
+        Ok(())
+    }
+
     fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>> {
         let names = &self.host.names;
         if self.body.expects_continue.replace(false)
@@ -141,12 +149,14 @@ impl Conversation for Exchange {
         let error = &host.names.error;
         let state = self.state.get();
         if !result.is_none() {
+            self.note_failure(py, None);
             host.logger.bind(py).call_method1(error, (texts::APPLICATION_RETURNED, result))?;
         } else if state != State::Complete && self.client.get() == Client::Here {
             let text = match state {
                 State::Idle => texts::NOT_STARTED,
                 _ => texts::NOT_COMPLETED,
             };
+            self.note_failure(py, None);
             host.logger.bind(py).call_method1(error, (text,))?;
         } else {
             return Ok(());
@@ -156,6 +166,7 @@ impl Conversation for Exchange {
 
     #[cold]
     fn raised(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
+        self.note_failure(py, Some(error));
         // Write the request's access line, if there is one already, before its traceback.
         self.host.flush_log(py)?;
         self.host.log_exception(py, texts::APPLICATION_FAILED, error)?;

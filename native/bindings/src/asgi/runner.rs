@@ -77,7 +77,7 @@ impl Runner {
         let reuse = host.settings.reuse;
         let event_loop = host.event_loop.bind(py);
         Ok(Self {
-            scope: ScopeTemplate::new(config, &host.settings, &host.names)?,
+            scope: ScopeTemplate::new(config, &host.settings, &host.names, host.tracing.is_some())?,
             spare_cycles: Stock::new(MAX_SPARE_CYCLES, reuse),
             eager_call: EagerCall::new(host.task_class.bind(py), event_loop, &host.names, reuse)?,
             reentrance: Reentrance::of(event_loop)?,
@@ -102,7 +102,8 @@ impl Runner {
         peer: Rc<Peer>,
         stream: Rc<dyn Stream>,
     ) -> PyResult<Rc<Exchange>> {
-        let lent = self.scope.build(py, &self.host.names, request, &peer, self.host.identity.as_ref())?;
+        let Host { identity, tracing, .. } = &*self.host;
+        let lent = self.scope.build(py, &self.host.names, request, &peer, identity.as_ref(), tracing.as_deref())?;
         let body = Inflow::new(request.has_body, request.expects_continue);
         Ok(Rc::new(Exchange::new(py, self.host.clone(), stream, peer, lent, request.method, body)))
     }
@@ -214,7 +215,7 @@ impl Runner {
     #[inline]
     pub(crate) fn retire(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) {
         if let Some(Ok(exchange)) = exchange.map(Rc::try_unwrap) {
-            let Lent { scope, loan, id } = exchange.into_lent();
+            let Lent { scope, loan, id, .. } = exchange.into_lent();
             drop(id.map(|id| id.into_bound(py)));
             self.scope.give(scope.into_bound(py), loan);
         }
@@ -323,6 +324,17 @@ impl Runner {
         keywords.map_or(Ok(()), |keywords| self.eager_call.give(py, keywords, &host.names))
     }
 
+    /// Make the span of a request or WebSocket the current one of its context.
+    #[cold]
+    #[inline(never)]
+    fn enter_span<'py>(&self, context: Bound<'py, PyAny>, served: &Served) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(tracing) = &self.host.tracing {
+            let conversation = served.cycle.get().conversation()?;
+            tracing.enter(&self.host.names, &context, conversation.scope().bind(context.py()))?;
+        }
+        Ok(context)
+    }
+
     /// The task of a cycle; one that starts eagerly may be over by now, and returns its arguments.
     fn task<'py>(
         &self,
@@ -334,9 +346,13 @@ impl Runner {
         let names = &host.names;
         let reset = host.settings.reset_contextvars;
         let base = host.context.bind(py);
-        let context = || if reset { self.new_context.bind(py).call0() } else { copy_context(base) };
+        let is_traced = host.tracing.is_some();
+        let context = || {
+            let context = if reset { self.new_context.bind(py).call0() } else { copy_context(base) };
+            if is_traced { self.enter_span(context?, served) } else { context }
+        };
         if start == Start::Eagerly && !self.reentrance.is_given(host, py)? {
-            let keywords = self.eager_call.take(py, names, reset || is_empty(base), context)?;
+            let keywords = self.eager_call.take(py, names, !is_traced && (reset || is_empty(base)), context)?;
             let task = self.eager_call.start(served.arguments.bind(py), &keywords)?;
             return Ok((task, Some(keywords)));
         }

@@ -10,6 +10,7 @@ use wire::method::Method;
 use super::identity::Identity;
 use super::loan::{Items, Loan, ScopeField};
 use super::peer::Peer;
+use super::tracing::{RequestSpan, Tracing};
 use crate::base::ffi::refcount::is_held_by;
 use crate::base::names::Names;
 use crate::base::objects::text;
@@ -25,6 +26,8 @@ pub(crate) trait Fields {
     fn list<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Option<Py<PyList>>)>;
     /// Whether one of them may be the id of the request.
     fn name_request(&self, identity: &Identity) -> bool;
+    /// Whether one of them may be the parent of its span.
+    fn name_parent(&self) -> bool;
 }
 
 /// A request, as its scope shows it.
@@ -53,11 +56,12 @@ const DENIAL: &str = "websocket.http.response";
 /// As many scopes wait to be used again as requests of one read mostly are.
 const MAX_SPARES: usize = 32;
 
-/// The scope of a request, its loan, to be given back, and the request's id, if it has one.
+/// The scope of a request, its loan, to be given back, the request's id, if it has one, and its span, if it is sampled.
 pub(crate) struct Lent {
     pub(crate) scope: Py<PyDict>,
     pub(crate) loan: Box<Loan>,
     pub(crate) id: Option<Py<PyString>>,
+    pub(crate) span: Option<Box<RequestSpan>>,
 }
 
 /// The part that all scopes of one server share.
@@ -108,7 +112,12 @@ fn place(path: &[u8]) -> usize {
 }
 
 impl ScopeTemplate {
-    pub(crate) fn new(config: &Bound<'_, PyAny>, settings: &Settings, names: &Names) -> PyResult<Self> {
+    pub(crate) fn new(
+        config: &Bound<'_, PyAny>,
+        settings: &Settings,
+        names: &Names,
+        is_traced: bool,
+    ) -> PyResult<Self> {
         let py = config.py();
         let asgi = PyDict::new(py);
         asgi.set_item("version", config.getattr("asgi_version")?)?;
@@ -129,6 +138,9 @@ impl ScopeTemplate {
         scope.set_item(&names.state, py.None())?;
         if config.getattr("request_id")?.is_truthy()? {
             scope.set_item(&names.request_id, py.None())?;
+        }
+        if is_traced {
+            scope.set_item(&names.traceparent, py.None())?;
         }
         let types = py.import("uvicorn._types")?;
         let extensions = settings.extensions.clone();
@@ -162,7 +174,7 @@ impl ScopeTemplate {
         })
     }
 
-    /// The scope of `request`; `identity` finds its id.
+    /// The scope of `request`; `identity` finds its id, `tracing` begins its span.
     pub(crate) fn build(
         &self,
         py: Python<'_>,
@@ -170,6 +182,7 @@ impl ScopeTemplate {
         request: &Request<'_, impl Fields>,
         peer: &Peer,
         identity: Option<&Identity>,
+        tracing: Option<&Tracing>,
     ) -> PyResult<Lent> {
         let (scope, mut loan) = self.take(py)?;
         loan.show(&scope, ScopeField::HttpVersion, request.http_version.bind(py))?;
@@ -203,12 +216,16 @@ impl ScopeTemplate {
             loan.show(&scope, ScopeField::RequestId, &found)?;
             id = Some(found.unbind());
         }
+        let (span, is_all) = match tracing {
+            None => (None, true),
+            Some(tracing) => begin_span(tracing, &scope, &mut loan, names, request)?,
+        };
         let extensions = if request.is_of_1_0 { &self.extensions_10 } else { &self.extensions };
         if !extensions.is_empty() {
             scope.set_item(&names.extensions, offer(py, extensions, peer)?)?;
         }
-        loan.seal(&scope, extensions.is_empty());
-        Ok(Lent { scope: scope.unbind(), loan, id })
+        loan.seal(&scope, is_all && extensions.is_empty());
+        Ok(Lent { scope: scope.unbind(), loan, id, span })
     }
 
     /// The scope of a request to open a WebSocket, which has the keys of a request's but for its method.
@@ -308,6 +325,27 @@ impl ScopeTemplate {
         }
         Ok((path, raw_path))
     }
+}
+
+/// Begin the span of a request, put its `traceparent` into the scope, and tell whether that has no further keys.
+#[cold]
+#[inline(never)]
+fn begin_span(
+    tracing: &Tracing,
+    scope: &Bound<'_, PyDict>,
+    loan: &mut Loan,
+    names: &Names,
+    request: &Request<'_, impl Fields>,
+) -> PyResult<(Option<Box<RequestSpan>>, bool)> {
+    let py = scope.py();
+    let headers = loan.value(py, ScopeField::Headers).filter(|_| request.fields.name_parent());
+    let begun = tracing.begin(py, request.method, headers)?;
+    loan.show_last(scope, &begun.traceparent)?;
+    let is_all = begun.tracestate.is_none();
+    if let Some(state) = begun.tracestate {
+        scope.set_item(&names.tracestate, state)?;
+    }
+    Ok((begun.span, is_all))
 }
 
 fn items_of(dict: &Bound<'_, PyDict>) -> Items {

@@ -51,6 +51,12 @@ impl Metrics {
         self.words.set(places::READ_DELAY, nanoseconds(time));
     }
 
+    /// How long it has waited.
+    #[inline]
+    pub(crate) fn read_delay(&self) -> Duration {
+        Duration::from_nanos(self.words.get(places::READ_DELAY))
+    }
+
     /// A request begins, and its application is called at once.
     #[inline]
     pub(crate) fn begin(&self, method: Method, scope: &Bound<'_, PyDict>) -> Course {

@@ -79,8 +79,12 @@ pub(crate) const QUEUED_BYTES: usize = 169;
 pub(crate) const TAKEN_BYTES: usize = 170;
 /// Calls of the application that were cancelled because their clients had disconnected.
 pub(crate) const CANCELLED: usize = 171;
+/// Sampled spans of `otel_endpoint` that have ended; written by its thread alone, as the next.
+pub(crate) const SPANS: usize = 172;
+/// Those of them that the collector has not got.
+pub(crate) const SPANS_DROPPED: usize = 173;
 /// The number of places.
-pub(crate) const PLACES: usize = 172;
+pub(crate) const PLACES: usize = 174;
 /// Nanoseconds up to which each bucket of a histogram counts.
 pub(crate) const BOUNDS: [u64; 14] = [
     500_000,

@@ -28,8 +28,9 @@ struct Kept {
     number: Number,
     list: Py<PyList>,
     forwarded: bool,
-    /// It may be the id of the request.
+    /// One of its fields may be the id of the request, or the parent of its span.
     names_request: bool,
+    names_parent: bool,
 }
 
 /// The fields of a head, which was parsed from `input`.
@@ -55,6 +56,14 @@ impl Fields for HeadFields<'_> {
             self.kept.find(self.head, |kept| kept.names_request).unwrap_or(true)
         } else {
             identity.is_named_in(&self.head.fields, self.input)
+        }
+    }
+
+    fn name_parent(&self) -> bool {
+        if self.head.is_recalled() {
+            self.kept.find(self.head, |kept| kept.names_parent).unwrap_or(true)
+        } else {
+            has_parent(self.head)
         }
     }
 }
@@ -110,7 +119,7 @@ impl KeptHeaders {
         let identity = self.host.identity.as_ref();
         let names_request = identity.is_some_and(|identity| identity.is_named_in(&head.fields, fields.input));
         let list = list.get_slice(0, list.len()).unbind();
-        let kept = Kept { number, list, forwarded: has_forwarded(head), names_request };
+        let kept = Kept { number, list, forwarded: has_forwarded(head), names_request, names_parent: has_parent(head) };
         let mut lists = self.lists.borrow_mut();
         if lists.len() <= number.place() {
             lists.resize_with(number.place() + 1, || None);
@@ -143,4 +152,8 @@ impl KeptHeaders {
 
 fn has_forwarded(head: &Head) -> bool {
     head.fields.iter().any(|field| matches!(field.known, Name::XForwardedFor | Name::XForwardedProto))
+}
+
+fn has_parent(head: &Head) -> bool {
+    head.fields.iter().any(|field| field.known == Name::Traceparent)
 }

@@ -205,6 +205,7 @@ impl Connection {
     }
 
     /// A head is complete. Returns the request; `None` if the connection was handed over.
+    #[inline]
     fn request(self: &Rc<Self>, py: Python<'_>, head: &Head, input: &[u8]) -> Result<Option<Begun>, Stop> {
         if head.target.names_https(input) && !self.may_ask_for_https(py)? {
             return Err(Stop::Refused(Refused::misdirected()));

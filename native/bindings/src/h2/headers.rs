@@ -48,6 +48,10 @@ impl Fields for HeadFields<'_> {
     fn name_request(&self, identity: &Identity) -> bool {
         self.head.fields().iter().any(|item| identity.is_named(item.known, || self.head.name(item)))
     }
+
+    fn name_parent(&self) -> bool {
+        self.head.fields().iter().any(|item| item.known == Name::Traceparent)
+    }
 }
 
 impl HeadFields<'_> {

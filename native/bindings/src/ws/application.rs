@@ -254,6 +254,10 @@ impl Conversation for Session {
         "WebSocketSession"
     }
 
+    fn begin_call(&self, py: Python<'_>) -> PyResult<()> {
+        self.span(py).map_or(Ok(()), |span| span.call_method0(&self.core.names.run).map(drop))
+    }
+
     fn receive<'py>(&self, py: Python<'py>, in_turn: bool) -> PyResult<Received<'py>> {
         if self.inbox.queue.borrow().is_empty() && !in_turn {
             self.end_for_peer(py)?;
@@ -354,6 +358,9 @@ impl Conversation for Session {
         let error = &self.core.names.error;
         let failed = !result.is_none();
         if failed {
+            if let Some(span) = self.span(py) {
+                span.call_method0(&self.core.names.fail)?;
+            }
             logger.call_method1(error, (texts::APPLICATION_RETURNED, result))?;
         } else if matches!(self.stage(), Stage::Connecting | Stage::Denying) {
             logger.call_method1(error, ("ASGI callable returned without completing handshake.",))?;
@@ -365,6 +372,9 @@ impl Conversation for Session {
         // The application need not handle that its client has gone.
         let failed = !error.is_instance(py, self.core.client_disconnected.bind(py));
         if failed {
+            if let Some(span) = self.span(py) {
+                span.call_method1(&self.core.names.fail, (error.value(py),))?;
+            }
             self.core.log_exception(py, texts::APPLICATION_FAILED, error)?;
         }
         self.app_ended(py, failed)

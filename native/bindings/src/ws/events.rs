@@ -252,6 +252,7 @@ impl Carried for Session {
             self.core.host.client_left(py, scope)?;
         }
         self.enter(State::Closed);
+        self.end_span(py)?;
         self.leave_deadlines();
         self.drop_output();
         self.sides.drop_carrier();
@@ -264,7 +265,7 @@ impl Carried for Session {
         self.enter(State::Closed);
         self.drop_output();
         let gone = self.tell_end(py, 1006, None);
-        let aborted = self.abort(py);
+        let aborted = self.abort(py).and(self.end_span(py));
         self.resume_writers(py)?;
         self.forget(py).and(aborted).and(gone)
     }

@@ -117,6 +117,11 @@ impl Session {
     /// Start the application; debug lines begin with `line`.
     fn start(self: &Rc<Self>, scope: &Bound<'_, PyDict>, headers: &Bound<'_, PyList>, line: &[u8]) -> PyResult<()> {
         let (core, py) = (&self.core, scope.py());
+        if let Some(tracing) = &core.host.tracing
+            && let Some(span) = tracing.begin_session(scope)?
+        {
+            self.rare().span.replace(Some(span));
+        }
         let shared = core.host.state.bind(py).getattr("protocol_settings")?;
         if let Some(log) = shared.getattr_opt("formatted")?.filter(|log| !log.is_none()) {
             self.rare().entry.replace(Some(log.call_method1("begin", (scope,))?.unbind()));

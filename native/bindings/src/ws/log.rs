@@ -69,6 +69,10 @@ impl Session {
         head: &Bound<'_, PyBytes>,
         is_accepted: bool,
     ) -> PyResult<()> {
+        if let Some(span) = self.span(py) {
+            span.call_method1(&self.core.names.respond, (status,))?;
+            span.call_method0(&self.core.names.send)?;
+        }
         if let Some(entry) = self.entry(py) {
             let method = if is_accepted { "conclude" } else { "start" };
             return entry.bind(py).call_method1(method, (status, head)).map(drop);

@@ -123,6 +123,8 @@ pub(super) struct Rare {
     pub(super) log: RefCell<Option<Py<PyAny>>>,
     /// Of the access log, if that has a format of the user's.
     pub(super) entry: RefCell<Option<Py<PyAny>>>,
+    /// A `ServerSpan`, if the session is traced and sampled.
+    pub(super) span: RefCell<Option<Py<PyAny>>>,
 }
 
 impl Session {
@@ -183,6 +185,16 @@ impl Session {
     /// The session's data for the access log, if that has a format of the user's.
     pub(super) fn entry(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.any_rare()?.entry.borrow().as_ref().map(|entry| entry.clone_ref(py))
+    }
+
+    /// The session's span, if it is traced and sampled.
+    pub(super) fn span<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.any_rare()?.span.borrow().as_ref().map(|span| span.bind(py).clone())
+    }
+
+    /// The session is over, and so is its span.
+    pub(super) fn end_span(&self, py: Python<'_>) -> PyResult<()> {
+        self.span(py).map_or(Ok(()), |span| span.call_method0(&self.core.names.end).map(drop))
     }
 
     /// The disconnect event that the application has got.
@@ -295,7 +307,7 @@ impl Session {
             queue.iter().try_for_each(|event| visit.call(event))?;
         }
         if let Some(rare) = self.any_rare() {
-            for object in [&rare.log, &rare.entry] {
+            for object in [&rare.log, &rare.entry, &rare.span] {
                 if let Ok(object) = object.try_borrow() {
                     visit.call(&*object)?;
                 }
@@ -309,7 +321,7 @@ impl Session {
     pub(crate) fn let_go(&self) {
         self.sides.clear();
         if let Some(rare) = self.any_rare() {
-            for object in [&rare.log, &rare.entry] {
+            for object in [&rare.log, &rare.entry, &rare.span] {
                 let object = object.take();
                 drop(object);
             }

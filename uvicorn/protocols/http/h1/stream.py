@@ -150,6 +150,9 @@ class H1Stream:
         size = len(data)
         data = writer.body(data, more, trailers)
         if writer.head:
+            cycle = self._input.cycle
+            if cycle is not None and cycle.course is not None:
+                cycle.course.send()
             if not more and self._reader.state is BODY and self._reader.too_much_is_left():
                 writer.announce_close()
             head, writer.head = writer.head, b""
@@ -189,6 +192,9 @@ class H1Stream:
 
     def file(self, data: bytes) -> None:
         """Write some of these bytes at once, after the pending output."""
+        cycle = self._input.cycle
+        if cycle is not None and cycle.course is not None:
+            cycle.course.send()
         data = self.writer.take_head() + data
         if data:
             self._carrier.write(data)

@@ -1,0 +1,257 @@
+"""Sends spans to a collector: OTLP over HTTP, in protobuf, from a thread of its own.
+
+::
+
+    loop: append, at most MAX_PENDING ──▶ spans ──▶ thread: BATCH at a time ──▶ POST ──▶ collector
+                                                               ▲                 │ 429, 502, 503, 504, no connection
+                                                               └── wait ◀────────┘ at most ATTEMPTS times
+
+Spans that find no room, or that the collector does not take, are dropped, counted and logged once a minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.client
+import logging
+import random
+import sys
+import threading
+import time
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from uvicorn.metrics.page import SPANS, SPANS_DROPPED, Page
+from uvicorn.tracing.options import TracingOptions
+from uvicorn.tracing.otlp import Envelope
+
+MAX_PENDING = 4096
+"""Spans that wait at a time; further ones are dropped."""
+BATCH = 512
+"""Spans of one request to the collector, and how many of them wake the thread."""
+INTERVAL = 1.0
+"""Seconds that a span waits for others at most."""
+ATTEMPTS = 4
+"""How often a batch is sent."""
+BACKOFF = 1.0
+"""Seconds before the second attempt; twice as many before each further one."""
+MOST_PATIENCE = 30.0
+"""Seconds that a `retry-after` can ask for."""
+TIMEOUT = 10.0
+"""Seconds for an answer of the collector."""
+FLUSH = 2.0
+"""Seconds that the server waits at its end until all is sent."""
+QUIET_PERIOD = 60.0
+"""Seconds between two lines about dropped spans."""
+
+_RETRIED = frozenset({429, 502, 503, 504})
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Outcome(NamedTuple):
+    """The fate of a batch.
+
+    Attributes:
+        error: why it was not taken; empty if it was.
+        again: after how many seconds it can be sent again; None: never, 0: as the exporter likes.
+        rejected: spans of a batch that was taken in part.
+    """
+
+    error: str = ""
+    again: float | None = None
+    rejected: int = 0
+
+
+class Exporter:
+    """The thread, and its connection.
+
+    Args:
+        options: where the spans go.
+        spans: encoded ones. Event loops append, this thread takes from the front.
+        page: counts spans.
+
+    Attributes:
+        overflowed: spans that found no room; written by the event loop.
+    """
+
+    def __init__(self, options: TracingOptions, spans: list[bytes], page: Page) -> None:
+        version: str = sys.modules["uvicorn"].__version__  # the package imports this module
+        self.overflowed = 0
+        self._spans = spans
+        self._page = page
+        self._url = options.url
+        self._parts = urlsplit(options.url)
+        self._headers = {"content-type": "application/x-protobuf", "user-agent": f"uvicorn/{version}"}
+        self._headers.update(options.headers)
+        self._compresses = options.compresses
+        self._envelope = Envelope(options.resource, version)
+        self._connection: http.client.HTTPConnection | None = None
+        self._woken = threading.Event()
+        self._ending = threading.Event()
+        self._deadline = 0.0  # once it is ending
+        self._overflow_seen = 0
+        self._unreported = 0
+        self._reason = ""
+        self._quiet_until = 0.0
+        # A daemon: a collector that hangs must not keep the process.
+        self._thread = threading.Thread(target=self._run, name="uvicorn-otel", daemon=True)
+
+    # The event loop's side.
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have it send now."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Send the remaining spans within `FLUSH` seconds; drop those that are left then."""
+        self._deadline = time.monotonic() + FLUSH
+        self._ending.set()
+        self._woken.set()
+        if self._thread.ident is not None:
+            self._thread.join(FLUSH)
+        left = len(self._spans)
+        if left:
+            del self._spans[:left]
+            logger.warning("Dropped %d OpenTelemetry spans at shutdown: no answer of %s.", left, self._url)
+
+    # The thread's side.
+
+    def _run(self) -> None:
+        while True:
+            self._woken.wait(INTERVAL)
+            self._woken.clear()
+            is_last = self._ending.is_set()
+            try:
+                self._send_all()
+            except Exception as exc:  # tracing must not end because of one batch
+                logger.error("The exporter of OpenTelemetry spans has failed.", exc_info=exc)
+            if is_last:
+                self._close_connection()
+                return
+
+    def _send_all(self) -> None:
+        self._count_overflow()
+        while batch := self._spans[:BATCH]:
+            del self._spans[: len(batch)]
+            self._page.add(SPANS, len(batch))
+            dropped, reason = self._deliver(batch)
+            if dropped:
+                self._drop(dropped, reason)
+            self._count_overflow()
+        self._report()
+
+    def _count_overflow(self) -> None:
+        count = self.overflowed - self._overflow_seen
+        if count:
+            self._overflow_seen += count
+            self._page.add(SPANS, count)
+            self._drop(count, f"{MAX_PENDING} wait for {self._parts.netloc} already")
+
+    def _drop(self, count: int, reason: str) -> None:
+        self._page.add(SPANS_DROPPED, count)
+        self._unreported += count
+        self._reason = reason
+        self._report()
+
+    def _report(self) -> None:
+        """Log how many were dropped since the last line."""
+        now = time.monotonic()
+        if self._unreported and (now >= self._quiet_until or self._ending.is_set()):
+            logger.warning("Dropped %d OpenTelemetry spans (otel_endpoint): %s.", self._unreported, self._reason)
+            self._unreported = 0
+            self._quiet_until = now + QUIET_PERIOD
+
+    def _deliver(self, batch: list[bytes]) -> tuple[int, str]:
+        """Send a batch until it is taken; returns how many were not, and why."""
+        body = self._envelope.enclose(batch)
+        if self._compresses:
+            body = gzip.compress(body, 1)
+        outcome = Outcome()
+        for attempt in range(ATTEMPTS):
+            outcome = self._post(body)
+            if not outcome.error:
+                return outcome.rejected, f"{self._url} rejected them"
+            if outcome.again is None or attempt == ATTEMPTS - 1:
+                break
+            backoff = BACKOFF * 2**attempt * random.uniform(0.75, 1.25)
+            if self._ending.wait(max(outcome.again, backoff)):
+                break  # the server does not wait for a collector that fails
+        return len(batch), outcome.error
+
+    def _remaining(self) -> float:
+        return self._deadline - time.monotonic() if self._ending.is_set() else TIMEOUT
+
+    def _post(self, body: bytes) -> Outcome:
+        headers = dict(self._headers)
+        if self._compresses:
+            headers["content-encoding"] = "gzip"
+        for is_kept in (self._connection is not None, False):
+            try:
+                return self._exchange(body, headers)
+            except (OSError, http.client.HTTPException, ValueError) as exc:
+                self._close_connection()
+                # A collector may close a connection that was idle, which says nothing.
+                if not is_kept or isinstance(exc, TimeoutError):
+                    return Outcome(f"{self._url}: {exc or type(exc).__name__}", 0.0)
+        raise AssertionError("unreachable")
+
+    def _exchange(self, body: bytes, headers: dict[str, str]) -> Outcome:
+        timeout = min(TIMEOUT, max(self._remaining(), 0.1))
+        connection = self._connection
+        if connection is None:
+            kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
+            assert self._parts.hostname is not None
+            self._connection = connection = kind(self._parts.hostname, self._parts.port, timeout=timeout)
+        elif connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        connection.request("POST", self._parts.path, body, headers)
+        response = connection.getresponse()
+        answer = response.read(65536)
+        if not response.isclosed():
+            self._close_connection()  # an answer without an end is not waited for
+        if 200 <= response.status < 300:
+            return Outcome(rejected=rejected_of(answer))
+        error = f"{self._url} answers {response.status} {response.reason}"
+        if response.status not in _RETRIED:
+            return Outcome(error)
+        return Outcome(error, min(seconds_of(response.getheader("retry-after", "")), MOST_PATIENCE))
+
+    def _close_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.close()
+
+
+def seconds_of(retry_after: str) -> float:
+    """Return how long a `retry-after` asks to wait, 0 if it does not say (RFC 9110 section 10.2.3)."""
+    text = retry_after.strip()
+    if text.isdigit() and text.isascii() and len(text) < 10:
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+
+
+def rejected_of(answer: bytes) -> int:
+    """Return how many spans a collector has rejected that took the others: `ExportTraceServiceResponse`.
+
+    Anything that cannot be read counts as none.
+    """
+    # partial_success (1), and in it rejected_spans (1), which is written first.
+    if len(answer) < 4 or answer[0] != 0x0A or answer[1] >= 0x80 or answer[2] != 0x08:
+        return 0
+    rejected = 0
+    for place, byte in enumerate(answer[3:8]):
+        rejected |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return min(rejected, BATCH)
+    return 0
