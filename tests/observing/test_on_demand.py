@@ -30,6 +30,7 @@ from tests.process import APP_BEGINS, ServerProcess
 from tests.protocols.harness import respond
 from tests.utils import is_listening, open_connection, read_to_end, request, running_thread, wait_for
 from uvicorn._compat import has_gil
+from uvicorn.metrics.routes import Routes
 from uvicorn.middleware import in_flight
 from uvicorn.observing import allocations, on_demand, profiling
 from uvicorn.observing.allocations import NO_ENDPOINT, Endpoints, Growth
@@ -314,7 +315,7 @@ def test_the_request_of_a_thread_of_a_pool_is_found() -> None:
     async def requests() -> list[contextvars.Context]:
         made = []
         for one in (scope, ended):
-            in_flight._current.set(in_flight.InFlightRequest(one, asyncio.get_running_loop()))
+            in_flight._current.set(in_flight.InFlightRequest(one, asyncio.get_running_loop(), Routes()))
             made.append(contextvars.copy_context())
         made[1][in_flight._current].end()  # type: ignore[union-attr]
         return made

@@ -86,7 +86,7 @@ class ServerSpan:
         self._host = host
         self._user_agent = user_agent
         self._course = course
-        self.is_by_route = course is not None and course.is_by_route
+        self.is_by_route: bool = course is not None and course.is_by_route
         self._began = time_ns()
         self._since = monotonic_ns() - self._began  # a clock that is set back does not matter
         self._called = 0
