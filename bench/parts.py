@@ -80,11 +80,26 @@ PARTS = (
         (
             "compare ours upstream granian --workload accept --connections 300,1000,5000 --blocks 4 "
             "--seconds 2 --warm-up 0.3 --no-noise",
-            f"compare {SERVERS} --workload churn --blocks 6 --seconds 1 --warm-up 0.3 --no-noise",
+            f"compare {SERVERS} --workload churn --blocks 5 --seconds 1 --warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        8.8,
+        8.5,
         2.0,
+        ("brief", "losses"),
+    ),
+    Part(
+        "tokens",
+        "Streams of tokens",
+        "500 streams of server-sent events, 20 bytes each 20 ms, as language models send them: CPU for each event, and "
+        "as latency the jitter, by how much the time between two events differs from 20 ms. Most of an event is the "
+        "timer of the event loop and the system call.",
+        (
+            "compare ours upstream granian hypercorn --workload tokens,tokens-fastapi,tokens-sse --blocks 4 "
+            "--seconds 1 --warm-up 0 --no-noise",
+        ),
+        f"--blocks 1 {SHORT}",
+        2.4,
+        0.8,
         ("brief", "losses"),
     ),
     Part(
@@ -92,11 +107,11 @@ PARTS = (
         "TLS",
         "A small answer and one of 1 MiB through TLS.",
         (
-            "compare ours upstream granian hypercorn gunicorn --workload tls,tls-1m --blocks 5 --seconds 1 "
+            "compare ours upstream granian hypercorn gunicorn --workload tls,tls-1m --blocks 4 --seconds 1 "
             "--warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        2.4,
+        1.9,
         0.7,
         ("brief", "losses"),
     ),
@@ -117,11 +132,11 @@ PARTS = (
         "applications. The workload static is a file of 10 KiB, which a server with a mount answers itself; the "
         "others use Starlette's StaticFiles.",
         (
-            "compare ours upstream granian --workload cpu,io,json,files,static --blocks 5 --seconds 1 --warm-up 0.3 "
+            "compare ours upstream granian --workload cpu,io,json,files,static --blocks 4 --seconds 1 --warm-up 0.3 "
             "--no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        2.4,
+        1.9,
         1.4,
         ("brief", "losses"),
     ),

@@ -290,12 +290,13 @@ def test_a_supervisor_sums_up_routes_and_pages_travel() -> None:
 def test_a_page_with_routes_is_the_same_memory_in_another_process() -> None:
     page = Page.make(f"uvicorn-test-routes-{os.getpid()}", SHAPE.words)
     try:
-        _, words = state = page.__getstate__()
-        assert words == len(page.words)
         other = Page.__new__(Page)
-        other.__setstate__(state)
-        other.words[words - 1] = 7
-        assert page.words[words - 1] == 7
+        other.__setstate__(page.__getstate__())
+        assert len(other.words) == len(page.words)
+        other.words[-1] = 7
+        other.stalls.add("/a", "gc", 5)
+        assert page.words[-1] == 7
+        assert dict(page.stalls.totals()) == {("/a", "gc"): (1, 5)}
         other.discard()
     finally:
         page.discard()
