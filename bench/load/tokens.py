@@ -22,7 +22,8 @@ from bench.model import Burst, Load
 
 # Seconds over which the streams begin.
 SPREAD = 1.0
-EVENT_END = b"\n\n"
+# An event begins with it, whatever its lines end in.
+EVENT = b"data: "
 
 
 class Stream:
@@ -35,15 +36,15 @@ class Stream:
         self._head: bytes | None = b""
 
     def events(self, data: bytes) -> int:
-        """The number of events that end in these bytes, which may begin with the response's head; -1 for an error."""
+        """The number of events in these bytes, which may begin with the response's head; -1 for an error."""
         if self._head is None:
-            return data.count(EVENT_END)
+            return data.count(EVENT)
         self._head += data
         head, end, data = self._head.partition(b"\r\n\r\n")
         if not end:
             return 0
         self._head = None
-        return data.count(EVENT_END) if head.startswith(b"HTTP/1.1 200") else -1
+        return data.count(EVENT) if head.startswith(b"HTTP/1.1 200") else -1
 
 
 class Tokens:

@@ -156,11 +156,11 @@ def test_events_count_with_their_distance_from_the_interval(tmp_path: Path, monk
         connection.reader = Stream()
         for data in (
             b"HTTP/1.1 200 OK\r\n",
-            b"a: b\r\n\r\n5\r\na\n\n",
-            b"b\n\n",
-            b"c\n\nd\n\n",
-            b"half of an ",
-            b"event\n\n",
+            b"a: b\r\n\r\n9\r\ndata: a\n\n\r\n",
+            b"b\r\ndata: b\r\n\r\n\r\n",
+            b"9\r\ndata: c\n\n\r\n9\r\ndata: d\n\n\r\n",
+            b": ping\r\n",
+            b"data: e\n\n",
         ):
             tokens.take(connection, data)
         assert [round(jitter, 6) for jitter in tokens.jitter] == [0.0, 0.01, 0.02, 0.0]
