@@ -104,7 +104,7 @@ TOGETHER = 90
 #: Connections open at a time.
 SIDE_BY_SIDE = 50
 #: How often the heap may have to grow until all that is kept for the next is there: what leaks grows every time.
-ROUNDS = 3
+ROUNDS = 6
 
 GET = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 1000\r\n\r\n" + b"x" * 1000
