@@ -17,6 +17,7 @@ through `files.send_file`, to which a cycle is the sink.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict
 from enum import IntEnum
@@ -293,7 +294,9 @@ class RequestResponseCycle:
             stream.flush_log()
             logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             if self.state is IDLE:
-                await self.send_500_response()
+                # It has started all the same if logging it has failed: then the connection closes below.
+                with contextlib.suppress(RuntimeError):
+                    await self.send_500_response()
         else:
             if result is not None:
                 if self.course is not None:
