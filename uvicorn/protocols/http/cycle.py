@@ -294,7 +294,7 @@ class RequestResponseCycle:
             stream.flush_log()
             logger.error(texts.APPLICATION_FAILED, exc_info=exc)
             if self.state is IDLE:
-                # It has started all the same if logging it has failed: then the connection closes below.
+                # Where only logging the start has failed, it has started: the connection closes below.
                 with contextlib.suppress(RuntimeError):
                     await self.send_500_response()
         else:
