@@ -463,7 +463,12 @@ class Server:
             from uvicorn.observing.debugging import Debugging
 
             page, state = self.server_state.metrics, self.loop_state
-            self._debugging = Debugging(config, config.in_flight, page, state, interval)
+            in_flight = config.in_flight
+            if in_flight is None:
+                from uvicorn.middleware.in_flight import InFlight
+
+                in_flight = InFlight(config.loaded_app)
+            self._debugging = Debugging(config, in_flight, page, state, interval)
             self._cleanup.callback(self._debugging.close)
             if measurement is not None and config.debug_requests:
                 measurement.tell_requests(lambda: self.observers)
@@ -476,7 +481,7 @@ class Server:
         if config.tracing is not None:
             from uvicorn.tracing.tracer import Tracer
 
-            self.server_state.tracer = tracer = Tracer(config.tracing, self.server_state.metrics)
+            self.server_state.tracer = tracer = Tracer(config.tracing, self.server_state.metrics, config.loaded_app)
             tracer.start()
             self._cleanup.callback(tracer.close)
 

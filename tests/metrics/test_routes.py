@@ -22,7 +22,7 @@ from uvicorn.config import Config
 from uvicorn.config.errors import SettingError
 from uvicorn.metrics.page import BOUNDS, METHODS, Page
 from uvicorn.metrics.route_table import KINDS, MOST_NAME, RouteTable, RouteTotals, Shape, bounded_name, trace_of
-from uvicorn.metrics.routes import NO_ROUTE, Routes, announce_routes
+from uvicorn.metrics.routes import NO_ROUTE, RouteMap, Routes, announce_routes
 from uvicorn.observing.exposition import MetricsAggregator, WorkerFigures, accepts_open, render
 from uvicorn.observing.route_exposition import route_lines
 from uvicorn.server import Server
@@ -451,6 +451,22 @@ def test_a_route_object_that_fails_fails_no_request() -> None:
 
     table = RouteTable(Page.make(more=SHAPE.words), SHAPE)
     assert table.slot_of({"route": Failing()}, 0) == (table.none(0), False)
+
+
+def test_other_threads_find_routes_while_a_map_looks_again() -> None:
+    route, now, found = SimpleNamespace(path="/items", endpoint=print), [0.0], list[Any]()
+
+    class App:
+        @property
+        def routes(self) -> list[Any]:
+            if now[0]:  # it looks again
+                found.extend(known.of(route))
+            return [route]
+
+    known = RouteMap(App(), lambda: now[0])
+    assert known.of(route) == ["/items"]
+    now[0] = 10.0
+    assert known.of(object()) == [] and found == ["/items"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -495,7 +495,7 @@ def lines_of(code: Any) -> tuple[str, int]:
 
 
 def test_an_allocation_is_that_of_the_route_whose_code_is_in_its_traceback() -> None:
-    endpoints = Endpoints()
+    endpoints = Endpoints(Routes())
     nested = SimpleNamespace(call=dependency, dependencies=[])
     for path, function, dependencies in (
         ("/function", endpoint, []),
@@ -518,7 +518,7 @@ def test_an_allocation_is_that_of_the_route_whose_code_is_in_its_traceback() -> 
 def test_what_knows_no_routes_of_endpoints_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """L5"""
     monkeypatch.setattr(allocations, "MOST_ENDPOINTS", 3)
-    endpoints = Endpoints()
+    endpoints = Endpoints(Routes())
     for number in range(10):
         endpoints.note({"endpoint": lambda: None, "route": str(number)})
     assert len(endpoints._known) == 3
@@ -537,6 +537,28 @@ def test_growth_is_shown_by_line_and_by_route() -> None:
     assert by_line.index("b.py:1") < by_line.index("+6.8 KiB  +4 blocks  /app/a.py:7  /a?")
     assert by_route.index("/a?") < by_route.index(NO_ENDPOINT) and "\x1b" not in by_line + by_route
     assert "Nothing has grown." in allocations.as_text(Growth(), Order(MEMORY, 3), "1 process", [])
+
+
+def test_the_routes_of_profiles_and_growth_have_the_prefixes_of_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    route = SimpleNamespace(path="/items", endpoint=endpoint)
+    app = SimpleNamespace(routes=[SimpleNamespace(path="/api", app=SimpleNamespace(routes=[route]), routes=[route])])
+    requests = in_flight.InFlight(app)
+    observers: Any = [SimpleNamespace(in_flight=requests, thread=threading.current_thread())]
+    scope: Any = {"type": "http", "endpoint": endpoint, "route": route}
+    assert Sampler(Order(PROFILE, 1, by_route=True), observers)._route_of(scope) == "/api/items"
+
+    found: list[str] = []
+
+    def grown(before: Any, after: Any, endpoints: Endpoints) -> list[Any]:
+        endpoints.note(scope)
+        found.append(endpoints.route_of([lines_of(endpoint.__wrapped__.__code__)]))
+        return []
+
+    monkeypatch.setattr(allocations, "_grown", grown)
+    over = threading.Event()
+    over.set()
+    allocations.measure_growth(Order(MEMORY, 1), observers, lambda part: None, over)
+    assert found == ["/api/items"]
 
 
 def test_a_program_that_traces_its_allocations_goes_on_tracing() -> None:

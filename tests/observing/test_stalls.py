@@ -122,6 +122,28 @@ def test_a_stall_is_blamed_on_its_route_and_kind(
     wait_for(lambda: not any(thread.name == "uvicorn-stalls" for thread in threading.enumerate()))
 
 
+@pytest.mark.parametrize("debug_requests", [True, False])
+def test_a_stall_below_a_mount_has_the_route_of_the_metrics(debug_requests: bool) -> None:
+    """Two mounted applications may have the same template."""
+    pytest.importorskip("starlette")
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Mount, Route
+
+    async def read(request: Any) -> PlainTextResponse:
+        request.scope.setdefault("route", route)  # as FastAPI and Starlette 1.0 do
+        sleep()
+        return PlainTextResponse("item")
+
+    route = Route("/items/{item}", read)
+    mounting = Starlette(routes=[Mount("/api", Starlette(routes=[route]))])
+    with serving(mounting, debug_requests=debug_requests, stall_threshold=0.1) as (server, address):
+        (observer,) = server.observers
+        request(address, "/api/items/7")
+        wait_for(lambda: observer._stalls.records)
+    assert {route for route, _ in observer._stalls.records} == {"/api/items/{item}"}
+
+
 @needs_contexts
 def test_tasks_of_requests_and_of_the_lifespan_are_blamed_on_them() -> None:
     begun: list[asyncio.Task[None]] = []

@@ -7,6 +7,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import hpack
@@ -19,6 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests import machines
 from tests.native import http2_client as http2
+from tests.protocols.harness import respond
 from tests.tracing.collector import Collector, attributes, collecting
 from tests.utils import open_connection, read_to_end, read_until, request, run_server, server_port, wait_until
 from uvicorn.config import Config
@@ -96,6 +98,22 @@ async def traced(collector: Collector, **settings: Any) -> AsyncIterator[Server]
 
 async def ask(server: Server, *arguments: Any) -> bytes:
     return await asyncio.to_thread(request, ("127.0.0.1", server_port(server)), *arguments)
+
+
+async def test_the_route_of_a_span_has_the_prefix_of_its_mount(http_protocol_cls: Any) -> None:
+    route = SimpleNamespace(path="/items/{item_id}", endpoint=app)
+    mount = SimpleNamespace(path="/api", app=SimpleNamespace(routes=[route]), routes=[route])
+
+    async def mounting(scope: Any, receive: Any, send: Any) -> None:
+        scope["route"] = route
+        await respond()(scope, receive, send)
+
+    mounting.routes = [mount]  # type: ignore[attr-defined]
+    with collecting() as collector:
+        settings: Any = {"port": 0, "log_config": None, "lifespan": "off", "otel_endpoint": collector.url}
+        async with run_server(Config(mounting, http=http_protocol_cls, **settings)) as server:
+            await ask(server, "/api/items/7")
+    assert [span.name for span in collector.spans] == ["GET /api/items/{item_id}"]
 
 
 async def test_a_request_is_a_span(http_protocol_cls: Any) -> None:

@@ -768,7 +768,7 @@ class Config(Settings):
             unavailable = value_beside(self.http_protocol_class, "service_unavailable", unavailable)
             self.unavailable_app = self._answering_lifecycle(unavailable)
         if self.debug_requests:
-            self.in_flight = import_from_string("uvicorn.middleware.in_flight:InFlight")()
+            self.in_flight = import_from_string("uvicorn.middleware.in_flight:InFlight")(app)
             app = import_from_string("uvicorn.middleware.in_flight:InFlightMiddleware")(app, self.in_flight)
         if self.trusted_proxies is not None:
             app = self._behind_proxies(app, self.trusted_proxies)

@@ -68,8 +68,10 @@ class RouteMap:
             now = self._clock()
             if self._built is None or now - self._built >= REBUILD_INTERVAL:
                 self._built, self.is_current = now, True
-                self._known, self._held = {}, []
-                self._add_all(self._app, "", 0)
+                # Other threads go on with the old table until the new one is complete.
+                fresh = RouteMap(self._app, self._clock)
+                fresh._add_all(self._app, "", 0)
+                self._known, self._held = fresh._known, fresh._held
                 found = self._known.get(id(key))
         return found or []
 

@@ -76,6 +76,9 @@ def request_in(context: contextvars.Context) -> InFlightRequest | None:
 class InFlight(set[InFlightRequest]):
     """The requests that are in flight, on all event loops of one configuration.
 
+    Args:
+        app: the application, whose mounts the routes include.
+
     Attributes:
         routes: finds their routes.
         on_end: called with the scope of each request that ends, while memory is measured.
@@ -83,9 +86,9 @@ class InFlight(set[InFlightRequest]):
 
     on_end: Callable[[WWWScope], None] | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, app: Any = None) -> None:
         super().__init__()
-        self.routes = Routes()
+        self.routes = Routes(app)
 
     def owner_of(self, task: asyncio.Task[Any]) -> InFlightRequest | None:
         """Return the request that has started a task, even if it is over; `LIFESPAN` is one for this."""

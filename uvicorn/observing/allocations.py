@@ -82,8 +82,8 @@ class GrowthPart(TypedDict):
 class Endpoints:
     """The lines of code that belong to routes, learned from requests that end."""
 
-    def __init__(self) -> None:
-        self._routes = Routes()
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
         self._known: set[int] = set()
         self._kept: list[Any] = []  # so that an id remains that of its endpoint
         self._lines: dict[str, dict[tuple[int, int], set[str]]] = {}
@@ -151,7 +151,7 @@ def measure_growth(
     order: Order, observers: Sequence[Observer], emit: Callable[[Mapping[str, Any]], None], is_over: threading.Event
 ) -> None:
     """Trace until the time has passed or `is_over`, and emit the growth as the only part."""
-    endpoints = Endpoints()
+    endpoints = Endpoints(observers[0].in_flight.routes if observers else Routes())
     noting = {id(observer.in_flight): observer.in_flight for observer in observers}.values()
     traces_anyway = tracemalloc.is_tracing()
     began = time.monotonic()

@@ -185,7 +185,7 @@ class Sampler:
         self._threads: dict[int, _Thread] = {}
         self._codes: dict[int, CodeType] = {}
         self._waits: dict[int, bool] = {}
-        self._routes = Routes()
+        self._routes = observers[0].in_flight.routes if observers else Routes()
         self._samples = 0
         self._has_timer = False
         self._are_others_busy = True

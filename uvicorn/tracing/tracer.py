@@ -31,6 +31,7 @@ class Tracer:
     Args:
         options: where spans go, and of which requests.
         page: where the server counts, if it does.
+        app: the application, whose mounts `http.route` includes.
 
     Attributes:
         spans: encoded ones that wait for the exporter.
@@ -38,7 +39,7 @@ class Tracer:
         bound: a request without a parent is sampled if the low 64 bits of its trace id are below.
     """
 
-    def __init__(self, options: TracingOptions, page: Page | None) -> None:
+    def __init__(self, options: TracingOptions, page: Page | None, app: Any = None) -> None:
         self.page = Page.make() if page is None else page
         self.spans: list[bytes] = []
         self.has_query = options.has_query
@@ -48,7 +49,7 @@ class Tracer:
         self.batch = BATCH
         self.current = current_span()
         self.exporter = Exporter(options, self.spans, self.page)
-        self._routes = Routes()
+        self._routes = Routes(app)
         self._digits = ""
         self._used = 0
         self._own_flags = SAMPLED if self.bound >= 2**64 else -1 if self.bound else 0  # -1: the trace id decides
