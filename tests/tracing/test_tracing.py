@@ -91,7 +91,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 async def traced(collector: Collector, **settings: Any) -> AsyncIterator[Server]:
     """A server that has sent all spans at its end."""
     EXPORTER.clear()
-    defaults = {"port": 0, "log_config": None, "lifespan": "off", "otel_endpoint": collector.url}
+    defaults = {"port": 0, "log_config": None, "access_log": False, "lifespan": "off", "otel_endpoint": collector.url}
     async with run_server(Config(app, **{**defaults, **settings})) as server:
         yield server
 
