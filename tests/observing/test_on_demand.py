@@ -32,9 +32,9 @@ from tests.utils import is_listening, open_connection, read_to_end, request, run
 from uvicorn._compat import has_gil
 from uvicorn.metrics.routes import Routes
 from uvicorn.middleware import in_flight
-from uvicorn.observing import allocations, on_demand, profiling
+from uvicorn.observing import allocations, exposition, on_demand, profiling
 from uvicorn.observing.allocations import NO_ENDPOINT, Endpoints, Growth
-from uvicorn.observing.exposition import Exposition
+from uvicorn.observing.exposition import LONGEST_HEAD, MOST_CLIENTS, Exposition
 from uvicorn.observing.on_demand import Arrivals, collect
 from uvicorn.observing.orders import ANY, MEMORY, PROFILE, Answer, Order, order_of
 from uvicorn.observing.profiling import MainTimer, Profile, ProfilePart, Sampler, SwitchInterval
@@ -131,6 +131,50 @@ def test_one_measurement_runs_at_a_time_and_ends_with_its_client(measuring: Any)
     wait_for(lambda: measuring.stopped == [True] and measuring.page._measuring is None)
     measuring.go.set()
     assert told(address, measuring.target(""))[0] == 200
+
+
+def test_a_measurement_outlasts_clients_without_the_token(measuring: Any) -> None:
+    """They take its place among the connections only when all others are taken."""
+    address = measuring.page.address
+    payload = f"GET {measuring.target('seconds=300')} HTTP/1.1\r\nhost: a\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(open_connection(address, payload))
+        assert measuring.begun.wait(60)
+        # Each has its answer, and is not gone.
+        for _ in range(MOST_CLIENTS + 5):
+            stack.enter_context(open_connection(address, b"a" * LONGEST_HEAD)).recv(1)
+        assert not measuring.stopped
+        measuring.go.set()
+        assert read_to_end(client).endswith(b"result")
+
+
+def test_a_client_that_sends_without_end_leaves_others_their_turn(measuring: Any) -> None:
+    """Reading what it sends is bounded in each turn."""
+    reads: list[int] = []
+
+    class Flooding:
+        def recv(self, size: int) -> bytes:
+            reads.append(size)
+            if len(reads) > 10_000:
+                raise AssertionError("it has every turn")
+            return b"x" * size
+
+    client = SimpleNamespace(sock=Flooding(), stage=exposition._Stage.MEASURING)
+    measuring.page._watch(client)
+    assert reads
+
+
+@pytest.mark.parametrize("path", ["requests", "profile"])
+def test_a_thread_that_cannot_start_is_no_end(measuring: Any, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    address, target = measuring.page.address, measuring.target("").replace("profile", path)
+    measuring.go.set()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert told(address, target)[0] == 503
+    assert told(address, target)[0] == 200
 
 
 def test_the_end_of_the_server_leaves_a_client_its_result(measuring: Any) -> None:

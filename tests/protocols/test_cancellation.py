@@ -19,6 +19,7 @@ from tests.protocols.websocket_tools import handshake
 from tests.utils import deep_after, turns, wait_until
 from uvicorn.metrics.page import CANCELLED, Page
 from uvicorn.metrics.routes import Routes
+from uvicorn.serving.cancellation import MOST_ROUTES, CancelOnDisconnect, _Call
 from uvicorn.serving.state import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -218,6 +219,49 @@ async def test_call_that_catches_its_cancellation_goes_on(http_protocol_cls: Any
         client.reset()
         await wait_until(lambda: len(ends) == 3)
     assert ends == ["cancelled", "http.request", "http.disconnect"]
+
+
+async def test_route_that_cannot_be_read_changes_no_answer(
+    http_protocol_cls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Route:
+        @property
+        def path_format(self) -> str:
+            raise ValueError("of the route")
+
+    app = Endless()
+
+    async def routed(scope: Any, receive: Any, send: Any) -> None:
+        scope["route"] = Route()
+        await (respond() if scope["query_string"] else app)(scope, receive, send)
+
+    async with serve(http_protocol_cls, routed, **SETTINGS) as service:
+        assert (await (await service.connect()).ask(request("GET", "/?whole"))).status == 200
+        client = await service.connect()
+        await client.send(GET)
+        await wait_until(lambda: app.begun == 1)
+        client.reset()
+        await wait_until(lambda: "cancelled" in app.ends)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_routes_that_clients_choose_neither_forge_lines_nor_stay(caplog: pytest.LogCaptureFixture) -> None:
+    """An application may take its route from the path of a request."""
+    caplog.set_level(logging.INFO, "uvicorn.error")
+    config: Any = SimpleNamespace(
+        on_disconnect="cancel", on_disconnect_grace=0, on_disconnect_exempt=(), root_path="", loaded_app=None
+    )
+    loop = asyncio.new_event_loop()
+    cancellation = CancelOnDisconnect(config, loop, None)
+    for number in range(2 * MOST_ROUTES):
+        route = f"/{number}\n\x1b[31m" + "x" * 1000
+        cancellation._note(_Call({"type": "http", "path": "/", "route": route}, None, 0.0, None))
+    assert len(cancellation._cancelled) == MOST_ROUTES + 1
+    cancellation.close()
+    loop.close()
+    (line,) = caplog.messages
+    assert line.startswith(f"Cancelled {2 * MOST_ROUTES} requests") and line.isprintable() and len(line) < 2000
+    assert f"other ({MOST_ROUTES})" in line and "/0%0A%1B[31mxxx" in line
 
 
 async def test_cancelled_calls_are_counted_and_logged(http_protocol_cls: Any, caplog: pytest.LogCaptureFixture) -> None:

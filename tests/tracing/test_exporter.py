@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import socket
+import threading
 import time
+from collections.abc import Iterator
 from email.utils import formatdate
 from typing import Any
 
@@ -97,7 +101,7 @@ async def test_what_is_not_taken_is_dropped_and_said_once(subtests: Any, caplog:
 async def test_a_collector_that_is_not_there_or_hangs_does_not_delay_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, subtests: Any
 ) -> None:
-    """L2"""
+    """Neither one that comes slowly nor one that comes fast."""
     monkeypatch.setattr(exporter, "FLUSH", 0.2)
     with subtests.test("not there"):
         sender, page = sending("http://127.0.0.1:1", [SPAN])
@@ -108,7 +112,60 @@ async def test_a_collector_that_is_not_there_or_hangs_does_not_delay_the_end(
         sender, page = sending(f"http://127.0.0.1:{silent.getsockname()[1]}", spans)
         await wait_until(lambda: len(spans) < 600)
         sender.close()
-        assert not spans and "Dropped 88 OpenTelemetry spans at shutdown" in caplog.text
+        assert not spans and "Dropped 600 OpenTelemetry spans at shutdown" in caplog.text
+
+
+@contextlib.contextmanager
+def answering(*parts: bytes, pause: float = 0.0) -> Iterator[str]:
+    """A collector that writes the parts, and the last of them again and again."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, contextlib.suppress(OSError):
+                        connection.recv(65536)
+                        for part in itertools.chain(parts, itertools.repeat(parts[-1])):
+                            connection.sendall(part)
+                            time.sleep(pause)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+async def test_an_answer_without_an_end_does_not_hold_the_exporter(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, subtests: Any
+) -> None:
+    """What it says in its status line, or instead of one, is shown without control characters."""
+    monkeypatch.setattr(exporter, "ATTEMPTS", 1)
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n" * 100
+    for name, pause, timeout, text in (
+        ("a byte at a time", 0.02, 0.2, "timed out"),
+        ("without a pause", 0.0, 10.0, "longer than 131072 bytes"),
+    ):
+        with subtests.test(name), answering(b"HTTP/1.1 100 Continue\r\n", interim, pause=pause) as url:
+            caplog.clear()
+            monkeypatch.setattr(exporter, "TIMEOUT", timeout)
+            sender, page = sending(url, [SPAN])
+            await wait_until(functools.partial(lambda words: words[SPANS_DROPPED] == 1, page.words))
+            assert text in caplog.text
+            sender.close()
+
+
+async def test_an_answer_cannot_forge_lines_of_the_log(caplog: pytest.LogCaptureFixture, subtests: Any) -> None:
+    """What it says in its status line, or instead of one, is shown without control characters."""
+    for head in (b"HTTP/1.1 400 ", b""):
+        with subtests.test(head=head), answering(head + b"\x1b[2Jno\rERROR: " + b"A" * 9000 + b"\r\n\r\n") as url:
+            caplog.clear()
+            sender, page = sending(url, [SPAN])
+            await wait_until(functools.partial(lambda words: words[SPANS_DROPPED] == 1, page.words))
+            (line,) = caplog.messages
+            assert "?[2Jno?ERROR: AAA" in line and line.isprintable() and len(line) < 300
+            sender.close()
 
 
 def test_a_collector_can_ask_to_wait(subtests: Any) -> None:

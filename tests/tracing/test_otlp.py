@@ -126,6 +126,6 @@ def test_any_other_answer_rejects_none(answer: bytes) -> None:
 
 def test_common_parts_are_remembered_but_not_without_end() -> None:
     for number in range(3000):
-        otlp._common(("GET", b"http", b"", 200, b"1.1", b"%d" % number, None))
-        otlp._of_user_agent(b"%d" % number)
-    assert otlp._common.cache_info().currsize <= 1024 and otlp._of_user_agent.cache_info().currsize <= 256
+        otlp._cached_common(("GET", b"http", b"", 200, b"1.1", b"%d" % number, None))
+        otlp._cached_user_agent(b"%d" % number)
+    assert otlp._cached_common.cache_info().currsize <= 1024 and otlp._cached_user_agent.cache_info().currsize <= 256

@@ -60,6 +60,8 @@ REQUESTS_JSON = b"/requests.json"
 REQUESTS = {b"/requests": "text/plain; charset=utf-8", REQUESTS_JSON: "application/json"}
 """Paths of the requests in flight, and their content types."""
 
+NO_THREAD = b"There is no room for a thread.\n"
+
 STALLS_JSON = b"/stalls.json"
 STALLS = {b"/stalls": "text/plain; charset=utf-8", STALLS_JSON: "application/json"}
 """Paths of the worst stalls, and their content types."""
@@ -419,7 +421,8 @@ class Exposition:
     A client that accepts OpenMetrics gets the result of `open_text`, if that is given.
 
     One thread serves all connections, none of which waits for another. There are no more than `MOST_CLIENTS`: for one
-    more, the oldest is closed that has not asked yet.
+    more, the oldest is closed that has not asked yet, or else the oldest that does not wait for a thread: those had to
+    present the token.
     """
 
     content_type = CONTENT_TYPE
@@ -567,8 +570,7 @@ class Exposition:
                 return
             sock.setblocking(False)
             if len(self._clients) >= MOST_CLIENTS:
-                idle = (client for client in self._clients if client.stage is _Stage.READING)
-                self._drop(next(idle, next(iter(self._clients))))
+                self._drop(min(self._clients, key=lambda client: _EVICTIONS[client.stage]))
             client = _Client(sock)
             self._clients[client] = None
             self._selector.register(sock, selectors.EVENT_READ, client)
@@ -643,7 +645,11 @@ class Exposition:
                 self._told.append((client, *told, ""))
                 self._ring()
 
-            threading.Thread(target=tell, name="uvicorn-metrics-requests", daemon=True).start()
+            try:
+                threading.Thread(target=tell, name="uvicorn-metrics-requests", daemon=True).start()
+            except RuntimeError:
+                self._telling = None
+                self._say(client, "503 Service Unavailable", NO_THREAD)
 
     def _wanted(self, client: _Client) -> Callable[[], str] | None:
         return self._open_text if accepts_open(client.head) else None
@@ -695,14 +701,11 @@ class Exposition:
             threading.Thread(target=carry_out, name="uvicorn-measurement", daemon=True).start()
         except RuntimeError:
             self._measuring = None
-            self._say(client, "503 Service Unavailable", b"There is no room for a thread.\n")
+            self._say(client, "503 Service Unavailable", NO_THREAD)
 
     def _watch(self, client: _Client) -> None:
         """Notice that the client of a measurement leaves; other bytes of it do not matter."""
-        while client.stage is _Stage.MEASURING:
-            if not client.sock.recv(4096):
-                self._drop(client)
-                return
+        self._drain(client)
 
     def _text_or_fault(self, text: Callable[[], str]) -> tuple[str, bytes]:
         try:
@@ -749,6 +752,15 @@ class Exposition:
                 self._drop(client)
                 return
 
+
+_EVICTIONS = {
+    _Stage.READING: 0,
+    _Stage.WRITING: 1,
+    _Stage.DRAINING: 1,
+    _Stage.TELLING: 2,
+    _Stage.MEASURING: 2,
+}
+"""Which clients are closed first when there are too many."""
 
 _STEPS = {
     _Stage.READING: Exposition._read,

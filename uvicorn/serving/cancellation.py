@@ -35,18 +35,25 @@ from uvicorn._types import (
     ASGISendEvent,
     ProtocolConfig,
 )
+from uvicorn.access.format import escape
 from uvicorn.metrics.page import CANCELLED, Page
-from uvicorn.metrics.routes import Routes
+from uvicorn.metrics.routes import NO_ROUTE, Routes
 from uvicorn.rules.paths import PathPatterns
 
 REPORT_INTERVAL = 60.0
 """Seconds that one line of the log covers."""
 
 MOST_ROUTES = 128
-"""Routes whose durations are known; of others nothing is said about spared work."""
+"""Routes whose durations are known; of others nothing is said about spared work. No more are counted for one line."""
 
 ROUTES_NAMED = 5
 """Routes in one line of the log."""
+
+OTHER = "other"
+"""The route of those that are not counted for themselves."""
+
+LONGEST_ROUTE = 200
+"""Characters of a route in the log."""
 
 _WEIGHT = 0.1
 """Of the latest duration, in the average of its route."""
@@ -204,16 +211,23 @@ class CancelOnDisconnect:
             self._metrics.add(CANCELLED)
             if self._metrics.routes is not None:
                 self._metrics.routes.cancelled(call.scope)
-        route, ran = self._routes.of(call.scope), self._loop.time() - call.since
-        self._cancelled[route] += 1
+        route, ran = self._route_of(call), self._loop.time() - call.since
+        is_counted = route in self._cancelled or len(self._cancelled) < MOST_ROUTES
+        self._cancelled[route if is_counted else OTHER] += 1
         self._ran += ran
         self._spared += max(0.0, self._durations.get(route, 0.0) - ran)
         if self._report is None:
             self._report = self._loop.call_later(REPORT_INTERVAL, self._write)
 
+    def _route_of(self, call: _Call) -> str:
+        try:
+            return self._routes.of(call.scope)
+        except Exception:  # objects of the application's
+            return NO_ROUTE
+
     def _learn(self, call: _Call) -> None:
         """Note how long a call of this route takes that was not cancelled."""
-        route, ran = self._routes.of(call.scope), self._loop.time() - call.since
+        route, ran = self._route_of(call), self._loop.time() - call.since
         known = self._durations.get(route)
         if known is not None:
             self._durations[route] = known + _WEIGHT * (ran - known)
@@ -224,7 +238,10 @@ class CancelOnDisconnect:
         self._report = None
         cancelled, ran, spared = self._cancelled, self._ran, self._spared
         self._cancelled, self._ran, self._spared = Counter(), 0.0, 0.0
-        named = ", ".join(f"{route or 'no route'} ({count})" for route, count in cancelled.most_common(ROUTES_NAMED))
+        named = ", ".join(
+            f"{escape(route[:LONGEST_ROUTE]) or 'no route'} ({count})"
+            for route, count in cancelled.most_common(ROUTES_NAMED)
+        )
         logger.info(
             "Cancelled %d requests whose clients had disconnected (on_disconnect), after %.1f seconds of work; by the "
             "average of their routes that spared %.1f seconds: %s.",

@@ -14,13 +14,15 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
+import io
 import logging
 import random
+import socket
 import sys
 import threading
 import time
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from uvicorn.metrics.page import SPANS, SPANS_DROPPED, Page
@@ -40,7 +42,13 @@ BACKOFF = 1.0
 MOST_PATIENCE = 30.0
 """Seconds that a `retry-after` can ask for."""
 TIMEOUT = 10.0
-"""Seconds for an answer of the collector."""
+"""Seconds for an answer of the collector, until its last byte."""
+LONGEST_BODY = 64 * 1024
+"""Bytes of the body of an answer that are read."""
+LONGEST_ANSWER = 2 * LONGEST_BODY
+"""Bytes of an answer with its head, and any interim ones before."""
+MOST_REASON = 200
+"""Characters of the reason for which spans were dropped, in the log."""
 FLUSH = 2.0
 """Seconds that the server waits at its end until all is sent."""
 QUIET_PERIOD = 60.0
@@ -63,6 +71,43 @@ class Outcome(NamedTuple):
     error: str = ""
     again: float | None = None
     rejected: int = 0
+
+
+class _Bounded(io.RawIOBase):
+    """An answer as the collector sends it: a timeout of the socket alone begins again with each byte."""
+
+    def __init__(self, source: socket.SocketIO, sock: socket.socket) -> None:
+        self._source = source
+        self._sock = sock
+        self._deadline = time.monotonic() + (sock.gettimeout() or TIMEOUT)
+        self._room = LONGEST_ANSWER
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("timed out")
+        if self._room <= 0:
+            raise http.client.HTTPException(f"the answer is longer than {LONGEST_ANSWER} bytes")
+        self._sock.settimeout(remaining)
+        size = self._source.readinto(buffer)
+        self._room -= size or 0
+        return size
+
+    def close(self) -> None:
+        if not self.closed:
+            self._source.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    """One that ends in time."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp: Any = io.BufferedReader(_Bounded(self.fp.detach(), sock))
 
 
 class Exporter:
@@ -89,6 +134,7 @@ class Exporter:
         self._compresses = options.compresses
         self._envelope = Envelope(options.resource, version)
         self._connection: http.client.HTTPConnection | None = None
+        self._sending = 0  # spans of the batch that is being delivered
         self._woken = threading.Event()
         self._ending = threading.Event()
         self._deadline = 0.0  # once it is ending
@@ -116,9 +162,10 @@ class Exporter:
         self._woken.set()
         if self._thread.ident is not None:
             self._thread.join(FLUSH)
-        left = len(self._spans)
+        waiting = len(self._spans)
+        del self._spans[:waiting]
+        left = waiting + self._sending
         if left:
-            del self._spans[:left]
             logger.warning("Dropped %d OpenTelemetry spans at shutdown: no answer of %s.", left, self._url)
 
     # The thread's side.
@@ -141,7 +188,11 @@ class Exporter:
         while batch := self._spans[:BATCH]:
             del self._spans[: len(batch)]
             self._page.add(SPANS, len(batch))
-            dropped, reason = self._deliver(batch)
+            self._sending = len(batch)
+            try:
+                dropped, reason = self._deliver(batch)
+            finally:
+                self._sending = 0
             if dropped:
                 self._drop(dropped, reason)
             self._count_overflow()
@@ -157,7 +208,7 @@ class Exporter:
     def _drop(self, count: int, reason: str) -> None:
         self._page.add(SPANS_DROPPED, count)
         self._unreported += count
-        self._reason = reason
+        self._reason = _printable(reason[:MOST_REASON])
         self._report()
 
     def _report(self) -> None:
@@ -209,11 +260,12 @@ class Exporter:
             kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
             assert self._parts.hostname is not None
             self._connection = connection = kind(self._parts.hostname, self._parts.port, timeout=timeout)
+            connection.response_class = _Response
         elif connection.sock is not None:
             connection.sock.settimeout(timeout)
         connection.request("POST", self._parts.path, body, headers)
         response = connection.getresponse()
-        answer = response.read(65536)
+        answer = response.read(LONGEST_BODY)
         if not response.isclosed():
             self._close_connection()  # an answer without an end is not waited for
         if 200 <= response.status < 300:
@@ -228,6 +280,11 @@ class Exporter:
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.close()
+
+
+def _printable(text: str) -> str:
+    """Return what a collector has answered without characters that could forge lines of the log."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def seconds_of(retry_after: str) -> float:

@@ -13,6 +13,9 @@ from functools import lru_cache
 MAX_TEXT = 1024
 """Bytes of a text; the rest is cut off."""
 
+MAX_CACHED = 256
+"""Bytes of a text whose encoding is remembered: clients choose hosts, methods and user agents."""
+
 MAX_PORT = 65535
 
 OTHER = "_OTHER"
@@ -80,10 +83,13 @@ def number(name: bytes, value: int) -> bytes:
     return delimited(0x4A, delimited(0x0A, name) + delimited(0x12, b"\x18" + varint(value)))
 
 
-_of_user_agent = lru_cache(256)(lambda value: attribute(b"user_agent.original", value))
+def _user_agent(value: bytes) -> bytes:
+    return attribute(b"user_agent.original", value)
 
 
-@lru_cache(1024)
+_cached_user_agent = lru_cache(256)(_user_agent)
+
+
 def _common(server: Server) -> bytes:
     sent, scheme, route, status, version, host, port = server
     method = sent if sent in _METHODS else OTHER
@@ -106,6 +112,9 @@ def _common(server: Server) -> bytes:
         if port is not None:
             parts.append(number(b"server.port", port))
     return b"".join(parts)
+
+
+_cached_common = lru_cache(1024)(_common)
 
 
 def authority(host: bytes) -> tuple[bytes, int | None]:
@@ -153,7 +162,9 @@ def encode(
         parts.append(delimited(0x1A, state.encode()))
     if parent:
         parts += b"\x22\x08", bytes.fromhex(parent)
-    parts += _times(0x39, begin, 0x41, end), _common(server), attribute(b"url.path", path)
+    sent, scheme, route, _, _, host, _ = server
+    common = _cached_common if max(len(sent), len(scheme), len(route), len(host)) <= MAX_CACHED else _common
+    parts += _times(0x39, begin, 0x41, end), common(server), attribute(b"url.path", path)
     if query:
         parts.append(attribute(b"url.query", query))
     address, port = client
@@ -162,7 +173,8 @@ def encode(
         if port:
             parts.append(number(b"client.port", port))
     if user_agent:
-        parts.append(_of_user_agent(user_agent))
+        agent = _cached_user_agent if len(user_agent) <= MAX_CACHED else _user_agent
+        parts.append(agent(user_agent))
     if error:
         parts.append(attribute(b"error.type", error))
     for time, event in ((called, CALLED), (first_byte, FIRST_BYTE)):
