@@ -291,7 +291,10 @@ class Work:
 @needs_gil
 def test_threads_that_compute_are_seen_and_those_that_wait_if_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     with Work().run():
-        text = sampled()
+        for _ in range(10):  # a crowded machine may have let one of them wait
+            text = sampled()
+            if "go_down" in text and "hashes" in text and "(deeper)" in text:
+                break
         assert "go_down" in text and "hashes" in text
         if sys.platform == "linux":
             assert "waits" not in text
