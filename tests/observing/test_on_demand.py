@@ -639,3 +639,28 @@ def test_the_flame_graph_is_drawn_from_names_as_they_are(tmp_path: Path) -> None
     done = subprocess.run([*command, "--dump-dom", url], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.count('role="treeitem"') == 4 and "&lt;b&gt;&amp;amp;, 90.0 %" in done.stdout
     assert "Process 7 ended." in done.stdout and "<title>A title</title>" in done.stdout
+
+
+@pytest.mark.parametrize("form", ["folded", "speedscope", "html", "text", "json"])
+def test_a_result_has_the_form_of_its_order(form: str) -> None:
+    path, key = (MEMORY, "by") if form in ("text", "json") else (PROFILE, "idle")
+    order = order_of(path, {"format": [form], **({key: ["route"]} if key == "by" else {key: ["1"]})})
+    result: Any = Growth() if path == MEMORY else Profile()
+    text = on_demand._render(order, result, 2, ["Process 7 was measured for 0.5 of 10 s."])
+    assert "Process 7 was measured" in text
+    if form in ("speedscope", "json"):
+        json.loads(text)
+
+
+def test_a_measurement_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[Any] = []
+
+    def fail(self: Any) -> None:
+        raise LookupError
+
+    monkeypatch.setattr(on_demand.Job, "_measure", fail)
+    job = on_demand.Job(Order(PROFILE, 1), [], told.append)
+    job.start()
+    job.stop(5)
+    assert not job.is_running and told[0]["failure"] == "it failed; see the log"
+    assert "Cannot measure this process" in caplog.text

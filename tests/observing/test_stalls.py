@@ -403,3 +403,12 @@ def test_a_failing_sample_does_not_end_the_watch(
     with caplog.at_level(logging.ERROR):
         watched.watch._watch(SimpleNamespace(wait=lambda: next(looks), close=lambda: None))
     assert "on purpose" in caplog.text and "stall_threshold" in caplog.text
+
+
+def test_a_look_of_python_says_what_passed_since_the_last() -> None:
+    looks = PythonLooks(LoopState.make().words, 0.1, None)
+    until = time.monotonic() + 0.02
+    while time.monotonic() < until:
+        pass
+    look = Look(*looks.look())
+    assert look.time >= 0.02 * SECOND and look.thread == look.process > 0

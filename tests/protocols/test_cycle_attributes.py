@@ -152,3 +152,28 @@ async def test_a_native_websocket_has_none_of_it() -> None:
         await client.send(handshake())
         await wait_until(lambda: found)
     assert found == [False]
+
+
+@pytest.mark.parametrize("implementation", ["h11_impl:H11Protocol", "httptools_impl:HttpToolsProtocol"])
+async def test_what_a_program_assigns_to_a_connection_is_in_its_scopes(implementation: str) -> None:
+    module, _, name = implementation.partition(":")
+    kind = getattr(pytest.importorskip(f"uvicorn.protocols.http.{module}"), name)
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["root_path"], scope["path"], scope["state"]["of"], dict(scope["headers"]).get(b"own")))
+        connection: Any = next(iter(service.state.connections))
+        assert connection.scope["headers"] is connection.headers
+        await respond()(scope, receive, send)
+
+    async with serve(kind, app) as service:
+        client = await service.connect()
+        await wait_until(lambda: bool(service.state.connections))
+        connection: Any = next(iter(service.state.connections))
+        connection.app_state = {"of": "first"}
+        await client.ask(request("GET", "/a"))
+        connection.root_path = "/root"
+        connection.app_state = {"of": "second"}
+        await client.ask(request("GET", "/a"))
+        assert connection.root_path == "/root" and connection.app_state == {"of": "second"}
+    assert seen == [("", "/a", "first", None), ("/root", "/root/a", "second", None)]

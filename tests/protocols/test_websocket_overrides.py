@@ -323,6 +323,41 @@ async def test_queue_of_a_session() -> None:
         assert [await queue.get() for _ in range(3)][1:] == [{"type": "websocket.disconnect", "code": 3000}] * 2
 
 
+@kinds
+async def test_what_programs_read_of_a_session(kind: Any) -> None:
+    """Under upstream's names, in methods of theirs."""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        await asyncio.Event().wait()
+
+    async with connected(kind, Application(script)) as peer:
+        session = peer.session
+        assert not session.handshake_initiated and session.scheme == "ws" and session.root_path == ""
+        session.scheme = "own"
+        assert session.scheme == "own"
+        await peer.open()
+        assert session.handshake_initiated and session.asgi_version == "3.0"
+        state = session.server_state
+        assert session.connections is state.connections and session.tasks is state.tasks
+        assert session.default_headers == state.default_headers
+        writable = session.writable
+        assert writable.is_set() and await asyncio.wait_for(writable.wait(), 5)
+        writable.clear()
+        assert not writable.is_set()
+        writable.set()
+        assert writable.is_set()
+        for step in (session.stop_keepalive, session.start_keepalive, session.schedule_ping):
+            step()
+        session.send_keepalive_ping()
+        session.stop_keepalive()
+        await peer.turn()
+        assert [one.first for one in peer.frames] == [PING]
+        assert not session.close_sent
+        session.close_sent = False
+        assert not session.close_sent
+
+
 @pytest.mark.parametrize("first", [True, False])
 async def test_reading_paused_before_the_handshake_is_answered(first: bool) -> None:
     answered = asyncio.Event()

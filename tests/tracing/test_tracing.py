@@ -24,7 +24,7 @@ from tests.protocols.harness import respond
 from tests.tracing.collector import Collector, attributes, collecting
 from tests.utils import open_connection, read_to_end, read_until, request, run_server, server_port, wait_until
 from uvicorn.config import Config
-from uvicorn.metrics.page import SPANS, SPANS_DROPPED
+from uvicorn.metrics.page import BEGUN, ENDED, SPANS, SPANS_DROPPED
 from uvicorn.server import Server
 from uvicorn.tracing import exporter
 
@@ -143,6 +143,22 @@ async def test_a_request_is_a_span(http_protocol_cls: Any) -> None:
     assert other.name == "HTTP" and found["http.request.method_original"] == "BREW"
     assert (found["error.type"], found["client.address"]) == ("503", "127.0.0.1") and found["client.port"] != port
     assert collector.paths == ["/v1/traces"] and collector.resource["service.name"] == "unknown_service:uvicorn"
+
+
+async def test_metrics_count_what_is_traced_too(http_protocol_cls: Any) -> None:
+    """By route as well: bytes both ways, and the end."""
+    with collecting() as collector:
+        settings: Any = {"metrics": "127.0.0.1:0", "metrics_routes": 5}
+        async with traced(collector, http=http_protocol_cls, **settings) as server:
+            head = b"POST /items/7 HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 4\r\n\r\n"
+            with open_connection(("127.0.0.1", server_port(server)), head + b"body") as client:
+                await asyncio.to_thread(read_to_end, client)
+            await ask(server, "/raise")
+            page = server.server_state.metrics
+            assert page is not None
+            assert page.words[ENDED] == page.words[BEGUN] == 2
+            assert page.routes is not None
+        assert [span.name for span in collector.spans] == ["POST /items/{item_id}", "GET"]
 
 
 async def test_failures_are_errors(http_protocol_cls: Any, subtests: Any) -> None:
