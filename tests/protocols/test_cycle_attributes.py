@@ -172,8 +172,8 @@ async def test_what_a_program_assigns_to_a_connection_is_in_its_scopes(implement
         connection: Any = next(iter(service.state.connections))
         connection.app_state = {"of": "first"}
         await client.ask(request("GET", "/a"))
-        connection.root_path = "/root"
+        connection.root_path = "/sub"
         connection.app_state = {"of": "second"}
         await client.ask(request("GET", "/a"))
-        assert connection.root_path == "/root" and connection.app_state == {"of": "second"}
-    assert seen == [("", "/a", "first", None), ("/root", "/root/a", "second", None)]
+        assert connection.root_path == "/sub" and connection.app_state == {"of": "second"}
+    assert seen == [("", "/a", "first", None), ("/sub", "/sub/a", "second", None)]
