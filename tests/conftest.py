@@ -240,7 +240,7 @@ def exposed() -> Iterator[Exposition]:
     """A page of metrics at an address of its own."""
     from uvicorn.observing.exposition import Exposition, bind
 
-    exposition = Exposition(bind("127.0.0.1:0"), lambda: "some 1\n")
+    exposition = Exposition(bind("127.0.0.1:0"), lambda is_open: "some 1\n")
     exposition.start()
     yield exposition
     exposition.close()

@@ -501,7 +501,7 @@ def test_those_who_do_not_ask_keep_nobody_waiting(
 
 def test_one_who_does_not_take_the_answer_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exposition, "PATIENCE", 3600.0)
-    long = Exposition(exposition.bind("127.0.0.1:0"), lambda: "x" * 20_000_000)
+    long = Exposition(exposition.bind("127.0.0.1:0"), lambda is_open: "x" * 20_000_000)
     long.start()
     with contextlib.ExitStack() as stack:
         for _ in range(3):
@@ -522,7 +522,7 @@ def test_address_closes_what_it_has(exposed: Exposition) -> None:
 
 
 def test_what_cannot_be_told_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
-    def fail() -> str:
+    def fail(is_open: bool) -> str:
         raise RuntimeError("on purpose")
 
     failing = Exposition(exposition.bind("127.0.0.1:0"), fail)

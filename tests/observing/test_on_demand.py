@@ -160,7 +160,7 @@ def test_a_client_that_sends_without_end_leaves_others_their_turn(measuring: Any
             return b"x" * size
 
     client = SimpleNamespace(sock=Flooding(), stage=exposition._Stage.MEASURING)
-    measuring.page._watch(client)
+    measuring.page._drain(client)
     assert reads
 
 

@@ -35,10 +35,11 @@ from uvicorn.metrics.route_table import RouteFigures, RouteTotals, Shape
 from uvicorn.metrics.stalls import StallTotals, add_up
 from uvicorn.observing.orders import KINDS, PATHS, Answer, Order, order_of
 from uvicorn.observing.route_exposition import route_lines
+from uvicorn.observing.text_format import escaped, head, histogram, sample
 from uvicorn.worker_events import EventKind
 
+PLAIN_TEXT = "text/plain; charset=utf-8"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 OPEN_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 PATIENCE = 2.0
@@ -56,15 +57,7 @@ BACKLOG = 128
 LONGEST_HEAD = 8192
 """Bytes of the head of a request."""
 
-REQUESTS_JSON = b"/requests.json"
-REQUESTS = {b"/requests": "text/plain; charset=utf-8", REQUESTS_JSON: "application/json"}
-"""Paths of the requests in flight, and their content types."""
-
 NO_THREAD = b"There is no room for a thread.\n"
-
-STALLS_JSON = b"/stalls.json"
-STALLS = {b"/stalls": "text/plain; charset=utf-8", STALLS_JSON: "application/json"}
-"""Paths of the worst stalls, and their content types."""
 
 
 logger = logging.getLogger("uvicorn.error")
@@ -279,7 +272,7 @@ def _lines(totals: Sequence[int], workers: WorkerFigures) -> Iterator[str]:
 
 def _stalls(totals: StallTotals) -> Iterator[str]:
     """The metrics of `stall_threshold`."""
-    found = [(f'route="{_label(route)}",kind="{kind}"', total) for (route, kind), total in sorted(totals.items())]
+    found = [(f'route="{escaped(route)}",kind="{kind}"', total) for (route, kind), total in sorted(totals.items())]
     yield from _family(
         "stalls_total",
         "counter",
@@ -292,11 +285,6 @@ def _stalls(totals: StallTotals) -> Iterator[str]:
         "Duration of these stalls.",
         ((labels, total.nanoseconds / 1e9) for labels, total in found),
     )
-
-
-def _label(text: str) -> str:
-    """Escape the value of a label."""
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _requests(totals: Sequence[int]) -> Iterator[str]:
@@ -344,21 +332,14 @@ def _single(name: str, kind: str, text: str, value: int) -> Iterator[str]:
 
 
 def _family(name: str, kind: str, text: str, samples: Iterable[tuple[str, float]]) -> Iterator[str]:
-    yield f"# HELP uvicorn_{name} {text}"
-    yield f"# TYPE uvicorn_{name} {kind}"
+    yield from head(name, kind, text)
     for labels, value in samples:
-        yield f"uvicorn_{name}{{{labels}}} {value}" if labels else f"uvicorn_{name} {value}"
+        yield sample(name, labels, value)
 
 
 def _histogram(name: str, text: str, totals: Sequence[int], begin: int) -> Iterator[str]:
-    yield f"# HELP uvicorn_{name} {text}"
-    yield f"# TYPE uvicorn_{name} histogram"
-    count = 0
-    for number, bound in enumerate([*map(str, BOUNDS), "+Inf"]):
-        count += totals[begin + number]
-        yield f'uvicorn_{name}_bucket{{le="{bound}"}} {count}'
-    yield f"uvicorn_{name}_sum {totals[begin + metrics.BUCKETS] / 1e9}"
-    yield f"uvicorn_{name}_count {count}"
+    yield from head(name, "histogram", text)
+    yield from histogram(name, "", BOUNDS, totals[begin : begin + metrics.BUCKETS + 1])
 
 
 # Telling.
@@ -418,26 +399,21 @@ class _Client:
 class Exposition:
     """Answers `GET /metrics` with the result of `text`, from `start` to `close`.
 
-    A client that accepts OpenMetrics gets the result of `open_text`, if that is given.
+    `text` is called with whether the client accepts OpenMetrics.
 
     One thread serves all connections, none of which waits for another. There are no more than `MOST_CLIENTS`: for one
     more, the oldest is closed that has not asked yet, or else the oldest that does not wait for a thread: those had to
     present the token.
     """
 
-    content_type = CONTENT_TYPE
     fields = ""
     """Further fields of every response."""
 
-    def __init__(
-        self, listener: socket.socket, text: Callable[[], str], open_text: Callable[[], str] | None = None
-    ) -> None:
+    def __init__(self, listener: socket.socket, text: Callable[[bool], str]) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._text = text
-        self._open_text = open_text
-        self._requests: Callable[[bool], str] | None = None
-        self._stalls: Callable[[bool], str] | None = None
+        self._listings: dict[bytes, Callable[[bool], str]] = {}
         self._token = ""
         self._thread = threading.Thread(target=self._serve, name="uvicorn-metrics", daemon=True)
         self._is_closed = False
@@ -477,12 +453,12 @@ class Exposition:
         is generated at each start and is in the log only, as is the list itself at a signal. Other machines are
         refused, because the token would cross the network in clear text.
         """
-        self._requests = requests
+        self._listings[b"/requests"] = requests
         logger.info("Requests in flight (this machine only) on %s", self._protected("requests"))
 
     def tell_stalls(self, stalls: Callable[[bool], str]) -> None:
         """Answer `/stalls` and `/stalls.json` in the same way."""
-        self._stalls = stalls
+        self._listings[b"/stalls"] = stalls
         logger.info("Stalls of event loops (this machine only) on %s", self._protected("stalls"))
 
     def _protected(self, path: str) -> str:
@@ -613,23 +589,24 @@ class Exposition:
     def _answer(self, client: _Client) -> None:
         method, _, rest = client.head.partition(b" ")
         path, _, query = rest.partition(b" ")[0].partition(b"?")
+        listing = path.removesuffix(b".json")
         if not _is_whole(client):
             is_long = len(client.head) >= LONGEST_HEAD
             self._say(client, "431 Request Header Fields Too Large" if is_long else "400 Bad Request", b"")
         elif method not in (b"GET", b"HEAD"):
             self._say(client, "405 Method Not Allowed", b"Only GET is served here.\n")
-        elif self._requests is not None and path in REQUESTS:
-            self._answer_requests(client, query, self._requests, path == REQUESTS_JSON)
-        elif self._stalls is not None and path in STALLS:
-            self._answer_requests(client, query, self._stalls, path == STALLS_JSON)
+        elif listing in self._listings:
+            self._answer_listing(client, query, self._listings[listing], path != listing)
         elif self._measure is not None and path.decode("latin-1") in PATHS:
             self._answer_measurement(client, path.decode(), query, self._measure)
         elif path not in (b"/metrics", b"/"):
             self._say(client, "404 Not Found", b"See /metrics.\n")
         else:
-            self._say(client, *self._text_or_fault(self._wanted(client) or self._text))
+            is_open = accepts_open(client.head)
+            kind = OPEN_CONTENT_TYPE if is_open else CONTENT_TYPE
+            self._say(client, *self._text_or_fault(lambda: self._text(is_open), kind))
 
-    def _answer_requests(self, client: _Client, query: bytes, requests: Callable[[bool], str], as_json: bool) -> None:
+    def _answer_listing(self, client: _Client, query: bytes, listing: Callable[[bool], str], as_json: bool) -> None:
         if not self._may_ask(client, parse_qs(query.decode("latin-1")).get("token", [])):
             return
         if self._telling is not None:
@@ -640,9 +617,10 @@ class Exposition:
             client.stage, client.until = _Stage.TELLING, math.inf
 
             def tell() -> None:
-                told = self._text_or_fault(lambda: requests(as_json) + "\n")
+                kind = "application/json" if as_json else PLAIN_TEXT
+                told = self._text_or_fault(lambda: listing(as_json) + "\n", kind)
                 self._telling = None
-                self._told.append((client, *told, ""))
+                self._told.append((client, *told))
                 self._ring()
 
             try:
@@ -650,9 +628,6 @@ class Exposition:
             except RuntimeError:
                 self._telling = None
                 self._say(client, "503 Service Unavailable", NO_THREAD)
-
-    def _wanted(self, client: _Client) -> Callable[[], str] | None:
-        return self._open_text if accepts_open(client.head) else None
 
     def _may_ask(self, client: _Client, given: list[str]) -> bool:
         """Refuse a client of another machine, or without the token."""
@@ -703,28 +678,20 @@ class Exposition:
             self._measuring = None
             self._say(client, "503 Service Unavailable", NO_THREAD)
 
-    def _watch(self, client: _Client) -> None:
-        """Notice that the client of a measurement leaves; other bytes of it do not matter."""
-        self._drain(client)
-
-    def _text_or_fault(self, text: Callable[[], str]) -> tuple[str, bytes]:
+    def _text_or_fault(self, text: Callable[[], str], kind: str) -> tuple[str, bytes, str]:
+        """Return status, body and content type of an answer with a text of this kind."""
         try:
-            return "200 OK", text().encode()
+            return "200 OK", text().encode(), kind
         except Exception:
             # Monitoring must not end the server.
             logger.exception("Cannot collect the metrics; answering 500")
-            return "500 Internal Server Error", b"See the log.\n"
+            return "500 Internal Server Error", b"See the log.\n", PLAIN_TEXT
 
-    def _say(self, client: _Client, status: str, body: bytes, kind: str = "") -> None:
-        """Answer; without `kind` the content type is that of the path."""
-        method, _, rest = client.head.partition(b" ")
-        if status.startswith("200") and not kind:
-            plain = self.content_type if self._wanted(client) is None else OPEN_CONTENT_TYPE
-            kind = {**REQUESTS, **STALLS}.get(rest.partition(b" ")[0].partition(b"?")[0], plain)
-        kind = kind or "text/plain; charset=utf-8"
+    def _say(self, client: _Client, status: str, body: bytes, kind: str = PLAIN_TEXT) -> None:
+        """Answer."""
         lines = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{self.fields}"
         lines += "connection: close\r\n\r\n"
-        client.out = memoryview(lines.encode() + (b"" if method == b"HEAD" else body))
+        client.out = memoryview(lines.encode() + (b"" if client.head.startswith(b"HEAD ") else body))
         if client.stage is _Stage.TELLING:
             self._selector.register(client.sock, selectors.EVENT_WRITE, client)
         else:
@@ -747,6 +714,7 @@ class Exposition:
         self._drain(client)
 
     def _drain(self, client: _Client) -> None:
+        """Notice that a client leaves; what it sends does not matter."""
         for _ in range(BACKLOG):
             if not client.sock.recv(4096):
                 self._drop(client)
@@ -766,7 +734,7 @@ _STEPS = {
     _Stage.READING: Exposition._read,
     _Stage.WRITING: Exposition._write,
     _Stage.DRAINING: Exposition._drain,
-    _Stage.MEASURING: Exposition._watch,
+    _Stage.MEASURING: Exposition._drain,
 }
 
 

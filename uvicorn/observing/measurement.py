@@ -48,8 +48,7 @@ class Measurement:
         self._exposition: Exposition | None = None
         if page is None:
             aggregator = MetricsAggregator(shape)
-            text = functools.partial(text_of, aggregator, names)
-            self._exposition = Exposition(bind(address), text, functools.partial(text, True))
+            self._exposition = Exposition(bind(address), functools.partial(text_of, aggregator, names))
             self._exposition.start()
             page = aggregator.page(shared=False)
         self.page = page
@@ -85,7 +84,7 @@ class Measurement:
             self._exposition.close()
 
 
-def text_of(aggregator: MetricsAggregator, names: Sequence[str], is_open: bool = False) -> str:
+def text_of(aggregator: MetricsAggregator, names: Sequence[str], is_open: bool) -> str:
     """The metrics of a process without a supervisor, and of certificates of these names."""
     pid = os.getpid()
     memory = resident_memory(pid)

@@ -145,7 +145,6 @@ class Probe:
 class _Responder(Exposition):
     """Answers in a thread of Python's."""
 
-    content_type = "text/plain; charset=utf-8"
     fields = "cache-control: no-store\r\n"
 
     def __init__(self, listener: socket.socket, ready: Callable[[], tuple[bool, str]]) -> None:

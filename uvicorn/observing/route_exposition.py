@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from uvicorn.metrics.page import CLASSES
 from uvicorn.metrics.route_table import KINDS, WEBSOCKET, Exemplar, RouteFigures, Series
+from uvicorn.observing.text_format import escaped, head, histogram, sample
 
 _NANO = 1e9
 
@@ -23,11 +25,11 @@ def route_lines(figures: RouteFigures, is_open: bool) -> Iterator[str]:
             sessions.append((label, series))
         else:
             requests.append((f'method="{kind}",{label}', series))
-    yield from _head("route_requests_total", "counter", "Completed requests by method, route and class of status.")
+    yield from head("route_requests_total", "counter", "Completed requests by method, route and class of status.")
     for labels, series in requests:
         for number, name in enumerate(CLASSES):
             if count := figures.number(series, layout.statuses + number):
-                yield f'uvicorn_route_requests_total{{{labels},status="{name}"}} {count}'
+                yield sample("route_requests_total", f'{labels},status="{name}"', count)
     text = "From request head to response end, by route."
     yield from _histogram(figures, "request_duration_seconds", text, requests, layout.duration, is_open)
     text = "From request head to the first byte of the response body, by route."
@@ -49,39 +51,26 @@ def route_lines(figures: RouteFigures, is_open: bool) -> Iterator[str]:
         ("open_websockets", "gauge", "Open WebSockets.", sessions, layout.in_flight),
         ("cancelled_websockets_total", "counter", "WebSockets that were cancelled.", sessions, layout.cancelled),
     ):
-        yield from _head(f"route_{name}", kind, text)
+        yield from head(f"route_{name}", kind, text)
         for labels, series in rows:
-            yield f"uvicorn_route_{name}{{{labels}}} {figures.number(series, place)}"
+            yield sample(f"route_{name}", labels, figures.number(series, place))
     text = "From acceptance to end of a WebSocket, by route."
     yield from _histogram(figures, "websocket_duration_seconds", text, sessions, layout.duration)
-
-
-def escaped(value: str) -> str:
-    """Return the value of a label as the format has it."""
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _head(name: str, kind: str, text: str) -> tuple[str, str]:
-    return f"# HELP uvicorn_{name} {text}", f"# TYPE uvicorn_{name} {kind}"
 
 
 def _histogram(
     figures: RouteFigures, name: str, text: str, rows: _Rows, place: int, has_exemplars: bool = False
 ) -> Iterator[str]:
-    name = f"route_{name}"
-    yield from _head(name, "histogram", text)
-    bounds = [*map(str, figures.shape.bounds), "+Inf"]
+    name, bounds = f"route_{name}", figures.shape.bounds
+    yield from head(name, "histogram", text)
     for labels, series in rows:
-        count = 0
-        for number, bound in enumerate(bounds):
-            count += figures.number(series, place + number)
-            line = f'uvicorn_{name}_bucket{{{labels},le="{bound}"}} {count}'
-            exemplar = series.exemplars[number] if has_exemplars else None
-            yield line if exemplar is None else line + _exemplar(exemplar)
-        yield f"uvicorn_{name}_sum{{{labels}}} {figures.number(series, place + len(bounds)) / _NANO}"
-        yield f"uvicorn_{name}_count{{{labels}}} {count}"
+        numbers = [figures.number(series, place + offset) for offset in range(len(bounds) + 2)]
+        exemplars = series.exemplars if has_exemplars else [None] * len(numbers)
+        yield from histogram(name, labels, bounds, numbers, partial(_exemplar, exemplars))
 
 
-def _exemplar(exemplar: Exemplar) -> str:
+def _exemplar(exemplars: Sequence[Exemplar | None], bucket: int) -> str:
+    if (exemplar := exemplars[bucket]) is None:
+        return ""
     value, time = exemplar.value / _NANO, exemplar.time / _NANO
     return f' # {{trace_id="{exemplar.trace}"}} {value:.9f} {time:.3f}'

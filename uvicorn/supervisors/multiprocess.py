@@ -292,9 +292,7 @@ class Multiprocess:
         from uvicorn.observing.exposition import Exposition, bind
 
         with blaming(f"metrics={self.config.metrics!r}", status=STARTUP_FAILURE):
-            exposition = Exposition(
-                bind(self.config.metrics), self.metrics_text, functools.partial(self.metrics_text, True)
-            )
+            exposition = Exposition(bind(self.config.metrics), self.metrics_text)
         if self.config.debug_requests:
             exposition.tell_requests(self.requests_text)
             exposition.measure_on_demand(lambda order, is_over: measurement_of([self], order, is_over))

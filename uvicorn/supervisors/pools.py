@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import functools
 import logging
 import os
 import sys
@@ -230,7 +229,7 @@ class Pools:
         if address is None:
             return None
         with blaming(f"metrics={address!r}", status=STARTUP_FAILURE):
-            exposition = Exposition(bind(address), self.metrics_text, functools.partial(self.metrics_text, True))
+            exposition = Exposition(bind(address), self.metrics_text)
         supervisors = [pool.supervisor for pool in self.pools]
         if any(supervisor.config.debug_requests for supervisor in supervisors):
             exposition.tell_requests(lambda as_json: requests_of(supervisors, as_json))
