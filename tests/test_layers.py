@@ -24,7 +24,8 @@ LAYERS = [
     "config files serving",
     "access overload tls tracing",
     "listening middleware",
-    "hooks importer logging metrics rules worker_events",
+    "metrics",
+    "hooks importer logging rules worker_events",
     "_native",
     "_compat _types",
 ]

@@ -450,7 +450,7 @@ class Server:
                     self.metrics_page,
                     config.metrics or "",
                     config.certificate_names,
-                    Shape.of(config) if config.metrics_routes else None,
+                    Shape.of(config),
                     config.loaded_app,
                     self.server_state.tasks,
                 )
@@ -460,7 +460,7 @@ class Server:
         if self.loop_state is not None:
             interval = beat_interval(config.probe_lateness)
         if config.in_flight is not None or config.longest_turn:
-            from uvicorn.observing.debugging import Debugging
+            from uvicorn.observing.debugging import Debugging, Observer
 
             page, state = self.server_state.metrics, self.loop_state
             in_flight = config.in_flight
@@ -468,7 +468,8 @@ class Server:
                 from uvicorn.middleware.in_flight import InFlight
 
                 in_flight = InFlight(config.loaded_app)
-            self._debugging = Debugging(config, in_flight, page, state, interval)
+            observer = Observer(config, in_flight, page, state, interval)
+            self._debugging = Debugging(observer, on_signal=config.debug_requests)
             self._cleanup.callback(self._debugging.close)
             if measurement is not None and config.debug_requests:
                 measurement.tell_requests(lambda: self.observers)

@@ -24,7 +24,8 @@ from uvicorn._compat import has_gil
 from uvicorn.config import Config
 from uvicorn.metrics.loop_state import DUE, LoopState
 from uvicorn.metrics.page import Page
-from uvicorn.metrics.stalls import OTHER, ROUTES, StallTable, StallTotal, add_up
+from uvicorn.metrics.routes import OTHER
+from uvicorn.metrics.stalls import ROUTES, StallTable, StallTotal, add_up
 from uvicorn.middleware.in_flight import InFlight
 from uvicorn.observing import stacks, stalls
 from uvicorn.observing.debugging import listings_of, shown, shown_stalls

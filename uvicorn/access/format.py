@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from uvicorn.rules.syntax import TOKEN
+
 JSON = "json"
 """The format that is a word."""
 
@@ -66,7 +68,7 @@ _KEYS = {
 _piece = re.compile(
     r"(?P<plain>[^%]+)|(?P<percent>%%)|%\((?:(?P<atom>\w+)|\{(?P<argument>[^{}()]*)\}(?P<kind>\w))\)s|(?P<stray>%.{0,20})"
 )
-_is_header_name = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
+_is_header_name = re.compile(TOKEN).fullmatch
 
 
 def parse_format(text: str) -> tuple[Part, ...]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from uvicorn.access.format import is_request_id
 from uvicorn.middleware import proxy_headers
 from uvicorn.rules import trace_context
+from uvicorn.rules.syntax import TOKEN
 
 if TYPE_CHECKING:
     from uvicorn._types import ProtocolConfig
@@ -31,7 +32,7 @@ DIGITS = 32
 BATCH = 256
 """The number of ids for which random bytes are fetched at once."""
 
-_is_field_name = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
+_is_field_name = re.compile(TOKEN).fullmatch
 
 # Fields that mean more than an id, or that every response has already.
 _TAKEN = frozenset(

@@ -15,17 +15,19 @@ from __future__ import annotations
 import hashlib
 import logging
 import zlib
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from time import monotonic_ns, time_ns
 from typing import Any, NamedTuple
 
-from uvicorn.metrics.page import BOUNDS, CLASSES, METHODS, PLACES, STATUS_CLASSES, Course, Page
-from uvicorn.metrics.routes import NO_ROUTE, Routes
+from uvicorn.metrics.page import BOUNDS, METHODS, PLACES, STATUS_CLASSES, Course, Page
+from uvicorn.metrics.routes import NO_ROUTE, OTHER, Routes
+from uvicorn.rules import trace_context
 
-NONE, OTHER = "none", "other"
-"""The routes of requests without one, and of those beyond the capacity."""
+NONE = "none"
+"""The route of requests without one; `OTHER` is that of those beyond the capacity."""
 
 KINDS = (*METHODS, "WEBSOCKET")
 """The first half of a series: a method, or WebSocket for its sessions."""
@@ -190,18 +192,8 @@ def trace_of(headers: Iterable[Any]) -> bytes:
     """Return the trace id of a sampled request (W3C Trace Context `traceparent`); empty if there is none."""
     for name, value in headers:
         if name == b"traceparent":
-            parts = bytes(value).split(b"-")
-            if len(parts) < 4 or [len(part) for part in parts[:4]] != [2, 32, 16, 2] or parts[0] == b"ff":
-                return b""
-            if len(parts) > 4 and parts[0] == b"00":
-                return b""
-            try:
-                trace, flags = (bytes.fromhex(part.decode("ascii")) for part in (parts[1], parts[3]))
-            except ValueError:
-                return b""
-            # White space between digits is ignored.
-            is_wanted = len(trace) == 16 and len(flags) == 1 and flags[0] & 1 and any(trace)
-            return trace if is_wanted else b""
+            parent = trace_context.parse(bytes(value).decode("latin-1"))
+            return bytes.fromhex(parent.trace) if parent is not None and parent.flags & trace_context.SAMPLED else b""
     return b""
 
 
@@ -237,7 +229,7 @@ class RouteTable:
         self._traced: dict[int, int] = {}
         words = self._words
         words[PLACES], words[PLACES + 1] = shape.capacity, len(self.bounds)
-        words[PLACES + 2 : PLACES + 2 + len(self.bounds)] = memoryview(_packed(self.bounds)).cast("Q")
+        words[PLACES + 2 : PLACES + 2 + len(self.bounds)] = memoryview(array("Q", self.bounds))
 
     # Which slot.
 
@@ -357,12 +349,6 @@ class RouteTable:
         for slot, count in counts.items():
             self._words[slot + place] = round(count * factor)
         self._sampled = set(counts)
-
-
-def _packed(numbers: Sequence[int]) -> bytes:
-    import sys
-
-    return b"".join(number.to_bytes(8, sys.byteorder) for number in numbers)
 
 
 def _scope_in_flight(task: Any) -> Any:
@@ -530,6 +516,3 @@ def _exemplars_of(words: Any, slot: int, layout: Layout) -> list[Exemplar | None
         is_whole = time and seal == _exemplar_seal(high, low, value, time)
         found.append(Exemplar(f"{high:016x}{low:016x}", value, time) if is_whole else None)
     return found
-
-
-assert len(CLASSES) == STATUS_CLASSES

@@ -18,6 +18,9 @@ from typing import Any, Final
 NO_ROUTE: Final = ""
 """The application has matched none, or did not say which."""
 
+OTHER: Final = "other"
+"""The route under which those are counted for which a table has no room."""
+
 ORIGINAL_SCOPE: Final = "uvicorn.scope"
 """Key of a scope that is a copy: the original, in which the server looks for the route."""
 
@@ -121,13 +124,16 @@ class Routes:
         self._of_endpoints: dict[Any, str] = {}
 
     def of(self, scope: Any) -> str:
-        """Return the route; `NO_ROUTE` if the application has left none.
+        """Return the route; `NO_ROUTE` if the application has left none, or objects of its own that raise.
 
         `scope["route"]` is a text, or an object as FastAPI's (`path_format`, `path`, `rule`). Litestar's is
         `scope["path_template"]`; of Starlette before 1.0, which leaves the endpoint only, it is that of the router's
         route.
         """
-        return self.find(scope)[0]
+        try:
+            return self.find(scope)[0]
+        except Exception:  # of a property of a route object: observing must not end a request
+            return NO_ROUTE
 
     def find(self, scope: Any) -> tuple[str, bool]:
         """Return the route, and whether every scope with the same route object has that route.
@@ -303,12 +309,9 @@ class _Resolving:
 
     def __call__(self, request: Any) -> Any:
         match = self._resolve(request)
-        scope = getattr(request, "scope", None)
-        if scope is None:
-            scope = getattr(request, "environ", {}).get("asgi.scope")
         route = getattr(match, "route", None)
         if isinstance(route, str):
-            leave_route(scope, "/" + route.removeprefix("/"))
+            leave_route(_scope_of(request), "/" + route.removeprefix("/"))
         return match
 
 
@@ -319,12 +322,15 @@ def _receiver(framework: Any, name: str) -> Callable[..., None]:
 def _started(framework: Any, name: str, sender: Any, **_: Any) -> None:
     """Leave the rule of the request that werkzeug has matched."""
     request = getattr(framework, name)
-    scope = getattr(request, "scope", None)
-    if scope is None:
-        scope = getattr(request, "environ", {}).get("asgi.scope")
     rule = getattr(getattr(request, "url_rule", None), "rule", None)
     if isinstance(rule, str):
-        leave_route(scope, rule)
+        leave_route(_scope_of(request), rule)
+
+
+def _scope_of(request: Any) -> Any:
+    """Return the scope of a framework's request, which that of WSGI has in its environ; `None` if there is none."""
+    scope = getattr(request, "scope", None)
+    return getattr(request, "environ", {}).get("asgi.scope") if scope is None else scope
 
 
 def leave_route(scope: Any, route: str) -> None:

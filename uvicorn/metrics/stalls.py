@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
+from uvicorn.metrics.routes import OTHER
+
 Kind = Literal["computing", "gil", "blocked", "gc"]
 """Why a loop did not turn: Python code that computes, a call that holds the GIL, a call of the system that waits, or
 garbage collection."""
@@ -18,10 +20,7 @@ KINDS: Final[tuple[Kind, ...]] = ("computing", "gil", "blocked", "gc")
 """All kinds, in the order of the table."""
 
 ROUTES = 64
-"""Routes with a row; the last row is for all others."""
-
-OTHER: Final = "other"
-"""The route of the last row."""
+"""Routes with a row; the last row is for all others, which are `OTHER`."""
 
 _NAME_WORDS = 16
 _NAME_BYTES = _NAME_WORDS * 8

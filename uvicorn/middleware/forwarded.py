@@ -17,13 +17,13 @@ from uvicorn._compat import marked_as_coroutine_function
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope, WWWScope
 from uvicorn.hooks import overrides
 from uvicorn.middleware.proxy_headers import FORWARDED, SCHEMES, ProxyHeadersMiddleware
+from uvicorn.rules.syntax import TOKEN
 
 _DEFAULT_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 # RFC 7239 section 4: forwarded-pair = token "=" value, and value = token / quoted-string (RFC 9110 section 5.6).
-_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
-_pair = re.compile(rf"[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})[ \t]*(?:;|$)")
+_pair = re.compile(rf"[ \t]*({TOKEN})=({TOKEN}|{_QUOTED})[ \t]*(?:;|$)")
 
 MAX_HOPS = 100
 """Members of ``Forwarded`` that are read, from the right; earlier ones cannot come from proxies."""

@@ -47,11 +47,7 @@ class InFlightRequest:
     def route(self) -> str:
         """Return the route, also when it is over; empty if the application has matched none. From any thread."""
         scope = self.scope
-        if scope is not None:
-            # Objects of the application may raise anything.
-            with contextlib.suppress(Exception):
-                return self._routes.of(scope)
-        return self._route
+        return self._route if scope is None else self._routes.of(scope)
 
     def end(self) -> None:
         """It is over: tasks that it has started may hold this for long."""

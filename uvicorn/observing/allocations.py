@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from uvicorn.metrics.routes import NO_ROUTE, Routes
 from uvicorn.observing.orders import Order
+from uvicorn.rules.syntax import printable
 
 if TYPE_CHECKING:
     from uvicorn.observing.debugging import Observer
@@ -268,25 +269,21 @@ def _page(growth: Growth, order: Order, workers: str, notes: Sequence[str]) -> I
     if order.by_route:
         for name, size, lines in growth.by_route()[:MOST_SHOWN]:
             yield ""
-            yield f"{_bytes(size)}  {_printable(name)}"
+            yield f"{_bytes(size)}  {printable(name)}"
             for one in lines[:10]:
                 yield from _line(one, "    ", "")
     else:
         yield ""
         for one in growth.by_line()[:MOST_SHOWN]:
-            yield from _line(one, "", f"  {_printable(one['route'])}")
+            yield from _line(one, "", f"  {printable(one['route'])}")
 
 
 def _line(one: Grown, indent: str, route: str) -> Iterator[str]:
-    yield f"{indent}{_bytes(one['size'])}  {one['blocks']:+,} blocks  {_printable(one['place'])}{route}"
+    yield f"{indent}{_bytes(one['size'])}  {one['blocks']:+,} blocks  {printable(one['place'])}{route}"
     for frame in one["trace"]:
         if frame != one["place"] and _is_of_application(frame):
-            yield f"{indent}                {_printable(frame)}"
+            yield f"{indent}                {printable(frame)}"
 
 
 def _bytes(size: int) -> str:
     return f"{size / 1024:+12,.1f} KiB"
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -104,7 +104,6 @@ class LoopListing(TypedDict):
 class DebugSettings(Protocol):
     """The settings for the content of an observer's listing."""
 
-    debug_requests: bool
     debug_requests_query: bool
 
     @property
@@ -117,7 +116,7 @@ class Observer:
 
     Args:
         config: the content of listings.
-        in_flight: the requests; None without `debug_requests`.
+        in_flight: the requests, which are there only with `debug_requests`; and what finds their routes.
         page: counts stalls, if metrics are served.
         state: that of the loop, if a probe reads it, which needs a beat every `interval` seconds.
 
@@ -130,18 +129,18 @@ class Observer:
     def __init__(
         self,
         config: DebugSettings,
-        in_flight: InFlight | None,
+        in_flight: InFlight,
         page: Page | None = None,
         state: LoopState | None = None,
         interval: float = float("inf"),
     ) -> None:
-        self.loop = self._loop = asyncio.get_running_loop()
-        self.in_flight = self._in_flight = in_flight = InFlight() if in_flight is None else in_flight
+        self.loop = asyncio.get_running_loop()
+        self.in_flight = in_flight
         self._shows_queries = config.debug_requests_query
-        self.thread = self._thread = threading.current_thread()
+        self.thread = threading.current_thread()
         self._stalls: StallWatch | None = None
         if threshold := config.longest_turn:
-            self._stalls = StallWatch(self._loop, threshold, in_flight, state, interval, page, _text_of)
+            self._stalls = StallWatch(self.loop, threshold, in_flight, state, interval, page, _text_of)
 
     def start(self) -> None:
         """Watch from now on."""
@@ -157,7 +156,7 @@ class Observer:
         """Ask the loop for its listing; from any other thread."""
         question = Question(self)
         with contextlib.suppress(RuntimeError):  # it is closed
-            self._loop.call_soon_threadsafe(question.answer)
+            self.loop.call_soon_threadsafe(question.answer)
         return question
 
     def answer(self) -> LoopListing:
@@ -170,17 +169,17 @@ class Observer:
         listing = self._list(has_gil())
         overdue = 0.0 if self._stalls is None else self._stalls.overdue()
         listing["overdue"] = round(max(overdue, seconds), 3)
-        listing["stack"] = stacks.lines_of(stacks.frames_of(self._thread.ident or 0))
+        listing["stack"] = stacks.lines_of(stacks.frames_of(self.thread.ident or 0))
         return listing
 
     def _list(self, with_stacks: bool) -> LoopListing:
-        in_flight = self._in_flight.of(self._loop)
+        in_flight = self.in_flight.of(self.loop)
         others = self._others() if with_stacks else {}
         now = time.monotonic()
         requests = [self._tell(request, now, with_stacks, others) for request in in_flight[:MOST_REQUESTS]]
         return {
             "pid": os.getpid(),
-            "thread": self._thread.name,
+            "thread": self.thread.name,
             "in_flight": len(in_flight),
             "overdue": 0.0,
             "stack": [],
@@ -192,7 +191,7 @@ class Observer:
     def _others(self) -> dict[InFlightRequest, list[asyncio.Task[Any]]]:
         """The tasks that requests have started, by request."""
         found: dict[InFlightRequest, list[asyncio.Task[Any]]] = {}
-        for task in asyncio.all_tasks(self._loop):
+        for task in asyncio.all_tasks(self.loop):
             request = request_of(task)
             if request is not None and request.task is not task:
                 found.setdefault(request, []).append(task)
@@ -398,26 +397,17 @@ class OnSignal:
 
 
 class Debugging:
-    """Observation of the running event loop until `close`, with a report at a signal if `debug_requests` is set.
-
-    The arguments are those of an `Observer`.
+    """Observation of the running event loop until `close`, with a report at a signal if `on_signal`.
 
     Attributes:
         observer: of the loop.
     """
 
-    def __init__(
-        self,
-        config: DebugSettings,
-        in_flight: InFlight | None,
-        page: Page | None = None,
-        state: LoopState | None = None,
-        interval: float = float("inf"),
-    ) -> None:
-        self.observer = Observer(config, in_flight, page, state, interval)
-        self._on_signal = OnSignal(lambda: [self.observer])
-        self.observer.start()
-        if config.debug_requests:
+    def __init__(self, observer: Observer, on_signal: bool) -> None:
+        self.observer = observer
+        self._on_signal = OnSignal(lambda: [observer])
+        observer.start()
+        if on_signal:
             self._on_signal.start()
 
     def close(self) -> None:

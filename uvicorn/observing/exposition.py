@@ -91,8 +91,8 @@ class MetricsAggregator:
         shape: of the table of routes in each page.
     """
 
-    def __init__(self, shape: Shape | None = None) -> None:
-        self._shape = shape or Shape()
+    def __init__(self, shape: Shape = Shape()) -> None:  # noqa: B008 - a tuple
+        self._shape = shape
         self._by_route = RouteTotals(self._shape)
         self._lock = threading.Lock()
         self._pages: list[Page] = []

@@ -41,7 +41,7 @@ class Measurement:
         page: Page | None,
         address: str,
         names: Sequence[str] = (),
-        shape: Shape | None = None,
+        shape: Shape = Shape(),  # noqa: B008 - a tuple
         app: Any = None,
         tasks: set[Any] | None = None,
     ) -> None:
@@ -53,7 +53,7 @@ class Measurement:
             page = aggregator.page(shared=False)
         self.page = page
         sample: Callable[[], None] | None = None
-        if shape is not None and shape.capacity:
+        if shape.capacity:
             page.routes = table = RouteTable(page, shape, app)
             announce_routes(app)
             sample = functools.partial(table.sample, set() if tasks is None else tasks)

@@ -33,6 +33,7 @@ from uvicorn.metrics.routes import NO_ROUTE, Routes
 from uvicorn.middleware.in_flight import request_in, request_of
 from uvicorn.observing.orders import Order
 from uvicorn.observing.stacks import name_of
+from uvicorn.rules.syntax import printable
 
 if TYPE_CHECKING:
     from uvicorn.observing.debugging import Observer
@@ -547,7 +548,7 @@ def folded(profile: Profile, notes: Sequence[str]) -> str:
 
 def _label(name: str, file: str, line: int) -> str:
     text = f"{name} ({file}:{line})" if file else name
-    return "".join(letter if letter.isprintable() and letter != ";" else "?" for letter in text)
+    return printable(text).replace(";", "?")
 
 
 def speedscope(profile: Profile, title: str) -> str:

@@ -41,14 +41,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from uvicorn._compat import has_gil
 from uvicorn.access.format import escape
-from uvicorn.metrics.loop_state import DUE, LoopBeat, LoopState
+from uvicorn.metrics.loop_state import BEATS, DUE, LoopBeat, LoopState
 from uvicorn.metrics.page import Page
-from uvicorn.metrics.stalls import OTHER, ROUTES, Kind
+from uvicorn.metrics.routes import OTHER
+from uvicorn.metrics.stalls import ROUTES, Kind
 from uvicorn.middleware.in_flight import LIFESPAN, InFlight, InFlightRequest
 from uvicorn.observing import stacks
-
-BEATS = 4
-"""Beats in the time of the threshold."""
 
 LEAST_INTERVAL = 0.005
 """Seconds between two beats at least."""
@@ -183,6 +181,11 @@ class PythonLooks:
                 thread = time.clock_gettime_ns(self._clock)
         return monotonic_ns(), thread, process
 
+    def _passed(self) -> tuple[int, int, int]:
+        """Return the nanoseconds by each clock since the last call."""
+        before, self._last = self._last, self._read()
+        return self._last[0] - before[0], self._last[1] - before[1], self._last[2] - before[2]
+
     def wait(self) -> tuple[int, int, int, int, int, bool] | None:
         """Return the members of a `Look` as soon as the loop is overdue; None once this is closed."""
         interval = int(self._interval * 1e9)
@@ -191,21 +194,17 @@ class PythonLooks:
             expected = monotonic_ns() + pause
             if self._is_closed.wait(pause / 1e9):
                 return None
-            before, now = self._last, self._read()
-            self._last = now
-            due, slept = self._words[DUE], pause
-            pause = min(max(due + patience - now[0], patience), 2 * interval)
-            if due and now[0] >= due + patience:
-                span, thread, process = now[0] - before[0], now[1] - before[1], now[2] - before[2]
+            span, thread, process = self._passed()
+            now, due, slept = self._last[0], self._words[DUE], pause
+            pause = min(max(due + patience - now, patience), 2 * interval)
+            if due and now >= due + patience:
                 meanwhile = max(0, thread - slept)
-                return span, thread, process, max(0, now[0] - expected), meanwhile, thread > span / 2
+                return span, thread, process, max(0, now - expected), meanwhile, thread > span / 2
 
     def look(self) -> tuple[int, int, int, int, int, bool]:
         """Return the members of a `Look` at this moment."""
-        before, now = self._last, self._read()
-        self._last = now
-        thread = now[1] - before[1]
-        return now[0] - before[0], thread, now[2] - before[2], 0, 0, thread > (now[0] - before[0]) / 2
+        span, thread, process = self._passed()
+        return span, thread, process, 0, 0, thread > span / 2
 
     def close(self) -> None:
         """Have `wait` return; from any thread."""

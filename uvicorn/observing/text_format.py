@@ -29,8 +29,8 @@ def histogram(
 ) -> Iterator[str]:
     """Give the samples of a histogram.
 
-    `numbers` are the count of each bucket, of one more for what is above the last bound, and the sum in nanoseconds.
-    `suffix` returns what is appended to the line of a bucket, by its number.
+    `numbers` are the count of each bucket, of one more for the values above the last bound, and the sum in nanoseconds.
+    `suffix` returns the end of the line of a bucket, by its number.
     """
     before = f"{labels}," if labels else ""
     count = 0

@@ -37,7 +37,7 @@ from uvicorn._types import (
 )
 from uvicorn.access.format import escape
 from uvicorn.metrics.page import CANCELLED, Page
-from uvicorn.metrics.routes import NO_ROUTE, Routes
+from uvicorn.metrics.routes import OTHER, Routes
 from uvicorn.rules.paths import PathPatterns
 
 REPORT_INTERVAL = 60.0
@@ -48,9 +48,6 @@ MOST_ROUTES = 128
 
 ROUTES_NAMED = 5
 """Routes in one line of the log."""
-
-OTHER = "other"
-"""The route of those that are not counted for themselves."""
 
 LONGEST_ROUTE = 200
 """Characters of a route in the log."""
@@ -211,7 +208,7 @@ class CancelOnDisconnect:
             self._metrics.add(CANCELLED)
             if self._metrics.routes is not None:
                 self._metrics.routes.cancelled(call.scope)
-        route, ran = self._route_of(call), self._loop.time() - call.since
+        route, ran = self._routes.of(call.scope), self._loop.time() - call.since
         is_counted = route in self._cancelled or len(self._cancelled) < MOST_ROUTES
         self._cancelled[route if is_counted else OTHER] += 1
         self._ran += ran
@@ -219,15 +216,9 @@ class CancelOnDisconnect:
         if self._report is None:
             self._report = self._loop.call_later(REPORT_INTERVAL, self._write)
 
-    def _route_of(self, call: _Call) -> str:
-        try:
-            return self._routes.of(call.scope)
-        except Exception:  # objects of the application's
-            return NO_ROUTE
-
     def _learn(self, call: _Call) -> None:
         """Note how long a call of this route takes that was not cancelled."""
-        route, ran = self._route_of(call), self._loop.time() - call.since
+        route, ran = self._routes.of(call.scope), self._loop.time() - call.since
         known = self._durations.get(route)
         if known is not None:
             self._durations[route] = known + _WEIGHT * (ran - known)

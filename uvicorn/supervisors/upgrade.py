@@ -275,12 +275,10 @@ class Upgrades:
         places = [text for text in source_of(config).places() if not text.startswith(("unix:", "fd:", "systemd"))]
         ports, paths = [int(text.rpartition(":")[2]) for text in places], unix_paths(config)
         sockets = [Handed.of(sock, Use.SERVING, ports, paths) for sock in self._listeners()]
-        if config.metrics is not None:
-            port = int(config.metrics.rpartition(":")[2])
-            sockets += [Handed.of(one.listener, Use.METRICS, [port]) for one in _expositions()]
-        if config.probe is not None:
-            port = int(config.probe.rpartition(":")[2])
-            sockets += [Handed.of(one.listener, Use.PROBE, [port]) for one in _probes()]
+        for use, address in ((Use.METRICS, config.metrics), (Use.PROBE, config.probe)):
+            if address is not None:
+                port = int(address.rpartition(":")[2])
+                sockets += [Handed.of(one.listener, use, [port]) for one in _responders(use)]
         tickets = None if config.ticket_secret is None else config.ticket_secret.encode()
         descriptors = dict.fromkeys([*(handed.descriptor for handed in sockets), *_descriptors_of_starter(config)])
         return Description(sockets, tickets), list(descriptors)
@@ -324,8 +322,8 @@ class Upgrades:
         if self._notifier is not None:
             self._notifier.hand_over(pid)
         handover.current.hand_over(unix_paths(self._config))
-        for exposition in (*_expositions(), *_probes()):
-            exposition.close()
+        for responder in (*_responders(Use.METRICS), *_responders(Use.PROBE)):
+            responder.close()
         logger.info("Process [%d] serves, shutting down.", pid)
         self._status.end()
 
@@ -371,15 +369,12 @@ class Upgrades:
         self._status.close()
 
 
-def _expositions() -> list[Any]:
-    """The metrics of this process, if it exports any."""
-    module = sys.modules.get("uvicorn.observing.exposition")
-    return [] if module is None else list(module.running)
+_RESPONDERS = {Use.METRICS: "uvicorn.observing.exposition", Use.PROBE: "uvicorn.observing.probe"}
 
 
-def _probes() -> list[Any]:
-    """The probes of this process, if it answers any."""
-    module = sys.modules.get("uvicorn.observing.probe")
+def _responders(use: Use) -> list[Any]:
+    """The objects of this process that answer at an address of their own for this use, if there are any."""
+    module = sys.modules.get(_RESPONDERS[use])
     return [] if module is None else list(module.running)
 
 

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from uvicorn.metrics.page import SPANS, SPANS_DROPPED, Page
+from uvicorn.rules.syntax import printable
 from uvicorn.tracing.options import TracingOptions
 from uvicorn.tracing.otlp import Envelope
 
@@ -208,7 +209,7 @@ class Exporter:
     def _drop(self, count: int, reason: str) -> None:
         self._page.add(SPANS_DROPPED, count)
         self._unreported += count
-        self._reason = _printable(reason[:MOST_REASON])
+        self._reason = printable(reason[:MOST_REASON])
         self._report()
 
     def _report(self) -> None:
@@ -280,11 +281,6 @@ class Exporter:
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.close()
-
-
-def _printable(text: str) -> str:
-    """Return what a collector has answered without characters that could forge lines of the log."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def seconds_of(retry_after: str) -> float:

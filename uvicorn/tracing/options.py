@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from uvicorn.rules.syntax import TOKEN
+
 FROM_ENVIRONMENT = "env"
 """The value of the setting that leaves the address to the environment."""
 DEFAULT_ENDPOINT = "http://localhost:4318"
@@ -27,7 +29,7 @@ _SAMPLERS: Mapping[str, tuple[bool, float | None]] = {
 }
 """Whether each follows the parent, and its ratio unless that is an argument."""
 
-_is_name = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
+_is_name = re.compile(TOKEN).fullmatch
 _is_value = re.compile(r"[\x20-\x7e]*").fullmatch
 
 

@@ -37,6 +37,7 @@ class Tracer:
         spans: encoded ones that wait for the exporter.
         page: that of the server, or one of its own; the native core notes there how long a connection has waited.
         bound: a request without a parent is sampled if the low 64 bits of its trace id are below.
+        route_of: returns the route of a request by its scope, empty if the application has left none.
     """
 
     def __init__(self, options: TracingOptions, page: Page | None, app: Any = None) -> None:
@@ -49,7 +50,7 @@ class Tracer:
         self.batch = BATCH
         self.current = current_span()
         self.exporter = Exporter(options, self.spans, self.page)
-        self._routes = Routes(app)
+        self.route_of = Routes(app).of
         self._digits = ""
         self._used = 0
         self._own_flags = SAMPLED if self.bound >= 2**64 else -1 if self.bound else 0  # -1: the trace id decides
@@ -136,10 +137,3 @@ class Tracer:
     def wake(self) -> None:
         """Wake the exporter."""
         self.exporter.wake()
-
-    def route_of(self, scope: Any) -> str:
-        """Return the route of a request, empty if its application has left none."""
-        try:
-            return self._routes.of(scope)
-        except Exception:  # objects of the application's
-            return ""

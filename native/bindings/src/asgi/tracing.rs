@@ -2,7 +2,7 @@
 //! `WebSocket`s use that itself.
 
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use chacha20::ChaCha12Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
@@ -15,6 +15,7 @@ use wire::otlp::{OTHER, ServerSpan, authority};
 use wire::trace_context::{self, SAMPLED, TraceParent};
 
 use super::loan::{Loan, ScopeField};
+use crate::base::course::nanoseconds;
 use crate::base::ffi::call::in_context;
 use crate::base::ffi::text::ascii;
 use crate::base::metrics::Metrics;
@@ -78,10 +79,6 @@ pub(super) struct Begun<'py> {
     pub(super) traceparent: Bound<'py, PyString>,
     pub(super) tracestate: Option<Bound<'py, PyString>>,
     pub(super) span: Option<Box<RequestSpan>>,
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Tracing {

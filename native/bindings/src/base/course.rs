@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use wire::method::Method;
 
+use super::places;
+
 /// A request that is being answered.
 pub(crate) struct Course {
     pub(super) since: Instant,
@@ -33,6 +35,12 @@ impl Course {
     }
 }
 
-pub(super) fn nanoseconds(time: Duration) -> u64 {
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The class of a status, as its place among the classes.
+#[inline]
+pub(super) fn class_of(status: u16) -> usize {
+    usize::from(status / 100).min(places::STATUS_CLASSES - 1)
 }

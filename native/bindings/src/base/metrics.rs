@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use wire::method::Method;
 
-use super::course::{Course, nanoseconds};
+use super::course::{Course, class_of, nanoseconds};
 use super::ffi::words::Words;
 use super::places;
 use super::routes::Routes;
@@ -99,7 +99,6 @@ impl Metrics {
 
     #[inline]
     fn count(&self, method: usize, status: u16) {
-        let class = usize::from(status / 100).min(places::STATUS_CLASSES - 1);
-        self.words.add(places::REQUESTS + method * places::STATUS_CLASSES + class, 1);
+        self.words.add(places::REQUESTS + method * places::STATUS_CLASSES + class_of(status), 1);
     }
 }

@@ -5,10 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use wire::trace_context;
 
-use super::course::{Course, nanoseconds};
+use super::course::{Course, class_of, nanoseconds};
 use super::ffi::words::Words;
-use super::places;
 
 /// Two halves of the trace id, nanoseconds, nanoseconds since the epoch, seal.
 const EXEMPLAR_WORDS: usize = 5;
@@ -87,8 +87,7 @@ impl Routes {
         } else {
             self.find(scope, kind)
         };
-        let class = usize::from(status / 100).min(places::STATUS_CLASSES - 1);
-        words.add(slot + layout.statuses + class, 1);
+        words.add(slot + layout.statuses + class_of(status), 1);
         let received = course.received.get();
         if received > 0 {
             words.add(slot + layout.received, received as u64);
@@ -112,8 +111,7 @@ impl Routes {
     /// Count invalid input.
     #[cold]
     pub(super) fn refuse(&self, words: &Words, method: usize, status: u16) {
-        let class = usize::from(status / 100).min(places::STATUS_CLASSES - 1);
-        words.add(self.none(method) + self.layout.statuses + class, 1);
+        words.add(self.none(method) + self.layout.statuses + class_of(status), 1);
     }
 
     /// A WebSocket was accepted; returns what `close_session` needs.
@@ -196,7 +194,7 @@ impl Routes {
             if name.as_bytes() != b"traceparent" {
                 return None;
             }
-            parent(pair.get_item(1).ok()?.cast_exact::<PyBytes>().ok()?.as_bytes())
+            sampled(pair.get_item(1).ok()?.cast_exact::<PyBytes>().ok()?.as_bytes())
         })
     }
 }
@@ -216,20 +214,9 @@ fn exemplify(words: &Words, place: usize, (high, low): (u64, u64), value: u64) {
     }
 }
 
-/// Read `traceparent` (W3C Trace Context): the trace id, if the request is sampled.
-fn parent(value: &[u8]) -> Option<(u64, u64)> {
-    let mut parts = value.split(|byte| *byte == b'-');
-    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let has_more = parts.next().is_some();
-    if [version.len(), trace.len(), span.len(), flags.len()] != [2, 32, 16, 2] || version == b"ff" {
-        return None;
-    }
-    let (high, low) = trace.split_at_checked(16)?;
-    let (high, low, flags) = (hex(high)?, hex(low)?, hex(flags)?);
-    let is_wanted = flags & 1 == 1 && (high | low) != 0 && !(has_more && version == b"00");
-    is_wanted.then_some((high, low))
-}
-
-fn hex(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0, |number: u64, digit| Some(number << 4 | u64::from(char::from(*digit).to_digit(16)?)))
+/// The trace id in a `traceparent`, if the request is sampled.
+fn sampled(traceparent: &[u8]) -> Option<(u64, u64)> {
+    let parent = trace_context::parse(traceparent).filter(|parent| parent.flags & trace_context::SAMPLED != 0)?;
+    let (high, low) = parent.trace.split_first_chunk()?;
+    Some((u64::from_be_bytes(*high), u64::from_be_bytes(*low.first_chunk()?)))
 }

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-from uvicorn.rules import refusals, texts
+from uvicorn.rules import refusals, syntax, texts
 from uvicorn.rules.limits import MAX_LENGTH, MAX_METHOD_LENGTH
 from uvicorn.rules.refusals import Refusal
 from uvicorn.rules.shortcuts import Shortcut, chosen
@@ -27,7 +27,7 @@ except ImportError:
 Field = tuple[bytes, bytes]
 """A header field: its name in lower case, its value without outer white space."""
 
-TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+TOKEN = syntax.TOKEN.encode()
 FIELD_LINE = TOKEN + rb":[\t\x20-\x7e\x80-\xff]*"
 
 CHUNKED = -1

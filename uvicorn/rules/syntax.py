@@ -1,0 +1,13 @@
+"""Syntax that several packages check, and text that may be shown anywhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+"""A token (RFC 9110 section 5.6.2), such as the name of a header field, as a regular expression."""
+
+
+def printable(text: str) -> str:
+    """Return a text in which a question mark replaces each character that could change how a terminal shows others."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
