@@ -182,6 +182,7 @@ class ServerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        status = None if error is None else self.process.poll()
         if error is not None and sys.version_info >= (3, 11):
             error.add_note(self.describe())
         if self.process.poll() is None:
@@ -200,6 +201,9 @@ class ServerProcess:
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
+        if isinstance(error, OSError) and status is not None:
+            # A summary shows one line of each failure: let it name the cause rather than what a client saw of it.
+            raise AssertionError(f"the server had ended with status {status}: {error}\n{self.describe()}") from error
 
 
 @functools.cache
