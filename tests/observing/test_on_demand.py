@@ -38,6 +38,7 @@ from uvicorn.observing.exposition import LONGEST_HEAD, MOST_CLIENTS, Exposition
 from uvicorn.observing.on_demand import Arrivals, collect
 from uvicorn.observing.orders import ANY, MEMORY, PROFILE, Answer, Order, order_of
 from uvicorn.observing.profiling import MainTimer, Profile, ProfilePart, Sampler, SwitchInterval
+from uvicorn.supervisors import multiprocess
 
 needs_gil = pytest.mark.skipif(not has_gil(), reason="a profile needs the GIL")
 
@@ -225,6 +226,26 @@ def test_parts_of_all_processes_are_merged_and_those_that_are_missing_are_named(
     said = ("1 was measured for 3.0 of 10 s", "3 ended after", "4 did not answer", "5 was not measured: it is odd")
     assert len(lines) == 7 and all(any(f"Process {text}" in line for line in lines[3:]) for text in said)
     assert stops and len(caplog.records) == 4
+
+
+def test_memory_is_that_of_the_largest_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Worker:
+        has_served, exitcode = True, None
+
+        def __init__(self, pid: int) -> None:
+            self.pid = pid
+
+        def measure(self, order: Order, parts: Any) -> None:
+            parts.put((self.pid, None))
+
+    monkeypatch.setattr(multiprocess, "resident_memory", {1: 5, 2: 9, 3: None}.get)
+    pool: Any = SimpleNamespace(
+        config=SimpleNamespace(debug_requests=True),
+        _lock=contextlib.nullcontext(),
+        _pool=SimpleNamespace(everyone=[*map(Worker, (1, 2, 3))]),
+    )
+    answer = multiprocess.measurement_of([pool], order_of(MEMORY, {}), threading.Event())
+    assert b" process 2\n" in answer.body
 
 
 def test_names_cannot_leave_their_place() -> None:
@@ -646,7 +667,7 @@ def test_a_result_has_the_form_of_its_order(form: str) -> None:
     path, key = (MEMORY, "by") if form in ("text", "json") else (PROFILE, "idle")
     order = order_of(path, {"format": [form], **({key: ["route"]} if key == "by" else {key: ["1"]})})
     result: Any = Growth() if path == MEMORY else Profile()
-    text = on_demand._render(order, result, 2, ["Process 7 was measured for 0.5 of 10 s."])
+    text = on_demand._render(order, result, [1, 2], ["Process 7 was measured for 0.5 of 10 s."])
     assert "Process 7 was measured" in text
     if form in ("speedscope", "json"):
         json.loads(text)

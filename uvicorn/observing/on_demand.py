@@ -178,11 +178,11 @@ def collect(
         notes += [f"Process {pid} did not answer in time: it is stopped or blocked." for pid in sorted(missing)]
     if failures and len(failures) == len(pids):
         return Answer.refusal("501 Not Implemented", "\n".join(failures))
-    return Answer("200 OK", KINDS[order.format], _render(order, result, len(pids), notes + failures).encode())
+    return Answer("200 OK", KINDS[order.format], _render(order, result, pids, notes + failures).encode())
 
 
-def _render(order: Order, result: Any, count: int, notes: list[str]) -> str:
-    workers = f"{count} process{'' if count == 1 else 'es'}"
+def _render(order: Order, result: Any, pids: Collection[int], notes: list[str]) -> str:
+    workers = f"process {next(iter(pids))}" if len(pids) == 1 else f"{len(pids)} processes"
     for note in notes:
         logger.warning("%s The result is partial (%s).", note, order.path)
     if order.path == MEMORY:

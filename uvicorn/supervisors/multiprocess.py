@@ -553,13 +553,17 @@ def _serving(supervisors: Sequence[Multiprocess]) -> list[Process]:
 
 
 def measurement_of(supervisors: Sequence[Multiprocess], order: Order, is_over: threading.Event) -> Answer:
-    """Measure all workers that observe their requests, or the one of the order, side by side."""
+    """Measure all workers that observe their requests, or the one of the order, side by side.
+
+    If any one will do it is the largest: an idle one would not show what leaks.
+    """
     from uvicorn.observing.on_demand import collect, no_worker
     from uvicorn.observing.orders import ALL, ANY
 
     observed = _serving([one for one in supervisors if one.config.debug_requests])
     workers = [worker for worker in observed if order.worker in (ALL, ANY, worker.pid)]
-    workers = workers[:1] if order.worker == ANY else workers
+    if order.worker == ANY and len(workers) > 1:
+        workers = [max(workers, key=lambda worker: (worker.pid and resident_memory(worker.pid)) or 0)]
     if not workers:
         return no_worker([worker.pid for worker in observed if worker.pid is not None])
     parts: Arrivals = SimpleQueue()
