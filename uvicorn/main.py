@@ -264,8 +264,10 @@ def _run_pools(pools: Sequence[tuple[PoolSettings, dict[str, Any]]]) -> None:
     """Serve each pool, under one parent."""
     from uvicorn.supervisors.pools import Plan, Pools
 
-    _begin("several pools")
+    _begin()
     supervisor = Pools([Plan(pool.name, options, pool.environment) for pool, options in pools])
+    if sys.platform != "win32":
+        supervisor.allow_upgrades()
     _warn_of_misspelt_variables()
     supervisor.run()
 
@@ -275,16 +277,14 @@ def _warn_of_misspelt_variables() -> None:
         logger.warning("Ignoring the environment variable %s: there is no such setting. Did you mean %s?", name, meant)
 
 
-def _begin(unsuited: str | None = None) -> None:
-    """Take over from the process that this one replaces, if there is one; `unsuited` names servers that cannot.
+def _begin() -> None:
+    """Take over from the process that this one replaces, if there is one.
 
     Raises:
-        ValueError: its description is invalid, or this server cannot take over.
+        ValueError: its description is invalid.
     """
     with blaming(handover.VARIABLE):
         handover.begin()
-        if handover.current.is_taking_over and unsuited is not None:
-            raise ValueError(f"{unsuited} cannot take over from a running server; restart it instead.")
 
 
 def _upgrade(arguments: Sequence[str]) -> int | None:
@@ -579,7 +579,9 @@ def _supervise(config: Config, server: Server) -> None:
             if sys.platform != "win32":
                 from uvicorn.supervisors.upgrade import Start, Upgrades
 
-                supervisor.upgrades = upgrades = Upgrades(config, Start.now(), lambda: sockets, notifier)
+                supervisor.upgrades = upgrades = Upgrades(
+                    [config], Start.now(), lambda: sockets, notifier, lambda: {"": supervisor.workers_for_successor()}
+                )
                 last.callback(upgrades.close)
         supervisor.refuse = stack.close
         supervisor.run()

@@ -20,7 +20,7 @@ from tests.metrics.test_page import ask, over_http2, streaming
 from tests.utils import open_connection, read_to_end, read_until, request, run_server, server_port, wait_until
 from uvicorn.config import Config
 from uvicorn.config.errors import SettingError
-from uvicorn.metrics.page import BOUNDS, METHODS, Page
+from uvicorn.metrics.page import BEGUN, BOUNDS, ENDED, METHODS, Page
 from uvicorn.metrics.route_table import KINDS, MOST_NAME, RouteTable, RouteTotals, Shape, bounded_name, trace_of
 from uvicorn.metrics.routes import NO_ROUTE, RouteMap, Routes, announce_routes
 from uvicorn.observing.exposition import MetricsAggregator, WorkerFigures, accepts_open, render
@@ -273,6 +273,45 @@ def test_no_count_is_lost_or_moved_when_loops_end() -> None:
     assert routes is not None
     gauge = SHAPE.layout.in_flight
     assert not any(routes.number(series, gauge) for series in routes.series.values())
+
+
+def test_a_successor_counts_on(subtests: pytest.Subtests) -> None:
+    """Later counts replace earlier ones and have no gauges. Those of other places or buckets are not taken."""
+    first, second = MetricsAggregator(SHAPE), MetricsAggregator(SHAPE)
+    page = first.page(shared=False)
+    page.routes = table = RouteTable(page, SHAPE)
+    sent: list[Any] = []
+    for _ in range(2):
+        page.begin("GET", {"route": "/a", "headers": []}).end()
+        page.begin("GET", {"route": "/a", "headers": []})
+        table.open_session({"route": "/a"})
+        page.stalls.add("/a", "gc", 5)
+        sent.append(json.loads(json.dumps(first.counts())))
+
+    def of(aggregator: MetricsAggregator) -> tuple[int, int, int, Any]:
+        figures, totals = aggregator.routes(), aggregator.totals()
+        assert figures is not None
+        in_flight = sum(figures.number(series, SHAPE.layout.in_flight) for series in figures.series.values())
+        ended = sum(figures.number(series, SHAPE.layout.statuses) for series in figures.series.values())
+        return totals[BEGUN] - totals[ENDED], in_flight, ended, aggregator.stalls()
+
+    for counts in sent:
+        second.inherit(counts)
+    third = MetricsAggregator(SHAPE)
+    third.inherit(json.loads(json.dumps(second.counts())))
+    assert of(second) == of(third) == (0, 0, 2, {("/a", "gc"): (2, 10)})
+    for name, other, routes in (
+        ("layout", {"layout": 1}, None),
+        ("places", {"totals": [1]}, None),
+        ("garbage", {"lost": "?"}, None),
+        ("buckets", {"bounds": [1.0]}, 0),
+        ("no routes", {"bounds": None, "routes": None}, 0),
+    ):
+        with subtests.test(name):
+            successor = MetricsAggregator(SHAPE)
+            successor.inherit({**sent[-1], **other})
+            assert (sum(successor.totals()) > 0) is (routes is not None)
+            assert of(successor)[2] == 0
 
 
 def test_a_supervisor_sums_up_routes_and_pages_travel() -> None:

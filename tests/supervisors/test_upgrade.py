@@ -341,6 +341,51 @@ def test_metrics_and_probes_stay_at_their_address(profile: str, cwd: Path) -> No
         end(server, new)
 
 
+@pytest.mark.parametrize("profile", ["workers", "single", pytest.param("pools", marks=TOML)])
+def test_counts_go_on(profile: str, cwd: Path) -> None:
+    """The successor adds the predecessor's counts to its own, also those of its last requests; never do two processes
+    answer in turn. The number of workers is that which signals have asked for."""
+    pools = "".join(f'[pools.{name}]\napp = "app:app"\nport = 0\nworkers = 1\n' for name in ("one", "two"))
+    (cwd / "uvicorn.toml").write_text(pools)
+    arguments = ("--config", "uvicorn.toml") if profile == "pools" else ("app:app", "--port", "0", *PROFILES[profile])
+    arguments += ("--metrics", "127.0.0.1:0", "--metrics-routes", "9")
+    workers = {"workers": 3, "single": 1, "pools": 4}[profile]
+
+    def counts() -> tuple[int, int]:
+        text = request(metrics, "/metrics").decode()
+        found = [re.findall(rf"^uvicorn_{name}requests_total.* (\d+)$", text, re.M) for name in ("", "route_")]
+        return sum(map(int, found[0])), sum(map(int, found[1]))
+
+    with ServerProcess(*arguments, cwd=cwd, command=INTERPRETER) as server:
+        metrics = ("127.0.0.1", int(server.wait_for_pattern(r"Metrics on http://127.0.0.1:(\d+)/")[0][1]))
+        if profile != "single":
+            server.wait_for("Application startup complete.", count=2)
+            server.send_signal(signal.SIGTTIN)
+        server.wait_for("Application startup complete.", count=workers)
+        wait_for(lambda: is_listening(server.address))
+        with open_connection(server.address) as client:
+            client.sendall(b"GET /until-told HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+            assert read_until(client, b"one ")
+            answer(server.address)
+            wait_for(lambda: counts() == (1, 1))
+            if profile != "single":  # whose parent answers before its workers
+                (cwd / "app.py").write_text(HANGING.replace('"go"', '"start"'))
+            server.send_signal(signal.SIGUSR2)
+            if profile != "single":
+                server.wait_for("Metrics on http://", count=2)
+                assert {counts() for _ in range(20)} == {(1, 1)}
+            (cwd / "start").touch()
+            server.wait_for(TOOK_OVER)
+            assert counts() == (1, 1)
+            answer(server.address)
+            (cwd / "go").touch()
+            assert read_until(client, b"end")
+        assert server.process.wait(30) == 0
+        wait_for(lambda: counts() == (3, 3))
+        server.wait_for("Application startup complete.", count=2 * workers)
+        end(server, successor_of(server))
+
+
 PROGRAM = """
 import os, sys, uvicorn
 print("program", sys.argv[1:], os.environ.get("MARK"), flush=True)
@@ -529,15 +574,6 @@ def test_reloader_refuses(cwd: Path) -> None:
         assert command(server.pid)[1].startswith(
             f"Not upgraded: process [{server.pid}] is no server that can be upgraded"
         )
-
-
-@TOML
-@pytest.mark.measures_children
-def test_pools_refuse(cwd: Path) -> None:
-    (cwd / "uvicorn.toml").write_text('[pools.one]\napp = "app:app"\nport = 0\nworkers = 1\n')
-    with running(cwd, "--config", "uvicorn.toml", command=INTERPRETER) as server:
-        server.send_signal(signal.SIGUSR2)
-        server.wait_for("Ignoring SIGUSR2: several pools cannot be upgraded")
 
 
 def test_command_names_its_reasons(cwd: Path) -> None:

@@ -4,6 +4,7 @@
     starts it, with sockets and secrets ──────▶   takes those that its settings name, binds the others
     serves   ◀──────────────────────── READY ──   serves, too
     drains   ── GO ───────────────────────────▶   in charge: owns the files of Unix sockets, notifies systemd
+             ── counts, until it ends ────────▶   serves metrics, which include them
 
 The environment variable `UVICORN_UPGRADE` has the process id of the predecessor and the descriptor of a socket to it.
 The sockets are inherited descriptors. Their addresses and the secret come through that socket, because other processes
@@ -20,9 +21,10 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 VARIABLE = "UVICORN_UPGRADE"
@@ -42,6 +44,12 @@ LARGEST = 1 << 20
 
 FOR_PROCESS = ("LISTEN_PID", "WATCHDOG_PID")
 """Variables by which systemd names the process that its other variables are for."""
+
+MOST_COUNTS = 1 << 26
+"""Bytes of the counts of a predecessor."""
+
+Heir = Callable[[Any], None]
+"""Takes the counts of a predecessor as they were sent, or None."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -120,7 +128,7 @@ class Handed:
         Raises:
             ValueError, TypeError, KeyError: it is invalid.
         """
-        known = {field.name: members[field.name] for field in fields(cls) if field.name in members}
+        known = {one.name: members[one.name] for one in fields(cls) if one.name in members}
         if type(known["descriptor"]) is not int or not isinstance(known.get("port"), int | None):
             raise ValueError("a descriptor and a port are integers")
         file = known.get("file")
@@ -131,14 +139,26 @@ class Handed:
 
 @dataclass(frozen=True)
 class Description:
-    """All that a successor takes over: its sockets, and the secret of the session tickets if they are shared."""
+    """All that a successor takes over.
+
+    Attributes:
+        sockets: those that it may serve.
+        tickets: the secret of the session tickets, if they are shared.
+        workers: by pool, how many workers were set and how many there are; the pool of a server without pools is `""`.
+    """
 
     sockets: Sequence[Handed] = ()
     tickets: Sequence[Any] | None = None
+    workers: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return one line of JSON."""
-        members = {"format": FORMAT, "sockets": [asdict(sock) for sock in self.sockets], "tickets": self.tickets}
+        members = {
+            "format": FORMAT,
+            "sockets": [asdict(sock) for sock in self.sockets],
+            "tickets": self.tickets,
+            "workers": dict(self.workers),
+        }
         return json.dumps(members).encode() + b"\n"
 
     @classmethod
@@ -152,7 +172,8 @@ class Description:
             members = json.loads(text)
             if members["format"] < FORMAT:
                 raise ValueError(f"format {members['format']} is unknown")
-            return cls([Handed.parse(one) for one in members["sockets"]], members.get("tickets"))
+            workers = {str(pool): [int(one) for one in both] for pool, both in members.get("workers", {}).items()}
+            return cls([Handed.parse(one) for one in members["sockets"]], members.get("tickets"), workers)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as exc:
             raise DescriptionError(
                 f"the description of the predecessor is invalid ({type(exc).__name__}: {exc})"
@@ -184,10 +205,13 @@ class Succession:
         self.phase = Phase.ALONE
         self.predecessor: int | None = None
         self.tickets: Sequence[Any] | None = None
+        self._workers: Mapping[str, Sequence[int]] = {}
+        self._heirs: list[Heir] = []
         self._control: socket.socket | None = None
         self._sockets: list[tuple[Handed, socket.socket]] = []
         self._dropped: list[Handed] = []
         self._kept: set[str] = set()
+        self._feed: socket.socket | None = None  # the same connection, once this process is in charge
 
     # The successor's side
 
@@ -223,7 +247,7 @@ class Succession:
         for name in FOR_PROCESS:
             if os.environ.get(name) == str(predecessor):
                 os.environ[name] = origin.environment[name] = str(os.getpid())
-        self.predecessor, self.tickets = predecessor, description.tickets
+        self.predecessor, self.tickets, self._workers = predecessor, description.tickets, description.workers
         self.phase = Phase.TAKING_OVER
 
     @property
@@ -235,6 +259,24 @@ class Succession:
     def is_in_charge(self) -> bool:
         """Whether this process notifies systemd and removes the files of Unix sockets."""
         return self.phase is Phase.ALONE
+
+    def workers_of(self, configured: int, pool: str = "") -> int:
+        """Return how many workers to start: as many as the predecessor has, if the setting is the same.
+
+        Signals may have changed the number since the predecessor's start; a changed setting is newer than they are.
+        """
+        before, running = self._workers.get(pool, (configured, configured))
+        return running if before == configured and running > 0 else configured
+
+    def inherit(self, heir: Heir) -> None:
+        """Call `heir` with the predecessor's counts whenever these arrive, first when it has stopped serving metrics.
+
+        It is called with None if there is no predecessor, or if that sends no counts.
+        """
+        if self.is_taking_over:
+            self._heirs.append(heir)
+        else:
+            heir(None)
 
     def take(self, family: int, address: Any, use: Use = Use.SERVING) -> socket.socket | None:
         """Return the predecessor's socket for a TCP address as configured; None if it has none."""
@@ -301,9 +343,13 @@ class Succession:
             logger.info("Took over from process [%d]", self.predecessor)
         else:
             logger.warning("Process [%d] ended before it handed over; serving in its place.", self.predecessor)
-        self._control.close()
-        self._control = None
+        feed, self._control = self._control, None
         self.phase, self.predecessor = Phase.ALONE, None
+        if self._heirs:
+            self._feed = feed
+            threading.Thread(target=self._read_counts, args=(feed,), name="uvicorn-counts", daemon=True).start()
+        else:
+            feed.close()
         self._kept.clear()
         for handed in self._dropped:
             if handed.is_owned and handed.path and _identity(handed.path) == handed.file:
@@ -311,6 +357,23 @@ class Succession:
                     os.unlink(handed.path)
         self._dropped = []
         return True
+
+    def _read_counts(self, feed: socket.socket) -> None:
+        """Pass on the predecessor's counts until it ends; runs in a thread."""
+        is_first = True
+        with feed, suppress(OSError):
+            feed.settimeout(PATIENCE)  # for the first ones, without which there are no metrics
+            with feed.makefile("rb") as lines:
+                while (line := lines.readline(MOST_COUNTS)).endswith(b"\n"):
+                    with suppress(ValueError):
+                        counts = json.loads(line)
+                        for heir in self._heirs:
+                            heir(counts)
+                        is_first = False
+                    feed.settimeout(None)
+        if is_first:
+            for heir in self._heirs:
+                heir(None)
 
     def wait(self) -> None:
         """Report, and return when this process is in charge; blocks."""
@@ -326,6 +389,9 @@ class Succession:
         if self._control is not None:
             self._control.close()
             self._control = None
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
 
     # The predecessor's side
 

@@ -439,6 +439,14 @@ class RouteFigures:
         for (kind, route), series in other.series.items():
             self.add(kind, route, series.counts, series.exemplars)
 
+    def without_gauges(self) -> list[tuple[str, str, list[int]]]:
+        """Return method, route and counts of each series, without exemplars and gauges."""
+        gauge = self.shape.layout.in_flight - self.shape.layout.statuses
+        return [
+            (kind, route, [0 if place == gauge else count for place, count in enumerate(series.counts)])
+            for (kind, route), series in self.series.items()
+        ]
+
     def number(self, series: Series, place: int) -> int:
         """Return one of its numbers, by its place in a slot."""
         return series.counts[place - self.shape.layout.statuses]
@@ -453,6 +461,7 @@ class RouteTotals:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._past = RouteFigures(shape)
+        self._inherited = RouteFigures(shape)
         self._admitted: set[tuple[int, str]] = set()
 
     def retire(self, words: Any) -> None:
@@ -462,10 +471,20 @@ class RouteTotals:
             counts[gauge] = 0
             self._past.add(kind, route, counts, exemplars)
 
+    def inherit(self, inherited: RouteFigures) -> None:
+        """Add the sums of a predecessor from now on, in place of those that it has sent before."""
+        figures = RouteFigures(self._shape)
+        for (kind, route), series in inherited.series.items():
+            if route not in (NONE, OTHER):
+                _, route = self._merged(KINDS.index(kind), route)
+            figures.add(kind, route, series.counts, series.exemplars)
+        self._inherited = figures
+
     def figures(self, tables: Iterable[Any]) -> RouteFigures:
-        """Return the sums of these and of the retired tables."""
+        """Return the sums of these, of the retired tables and of the predecessor."""
         figures = RouteFigures(self._shape)
         figures.update(self._past)
+        figures.update(self._inherited)
         for words in tables:
             for series in self._read(words):
                 figures.add(*series)

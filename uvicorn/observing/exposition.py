@@ -21,10 +21,11 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import IntEnum
 from functools import partial
 from itertools import chain
+from typing import Any
 from urllib.parse import parse_qs
 
 from uvicorn.listening import handover
@@ -32,7 +33,7 @@ from uvicorn.listening.sockets import parse_address
 from uvicorn.metrics import page as metrics
 from uvicorn.metrics.page import BOUNDS, CLASSES, FAMILIES, METHODS, PAIRS, PLACES, STATUS_CLASSES, Page
 from uvicorn.metrics.route_table import RouteFigures, RouteTotals, Shape
-from uvicorn.metrics.stalls import StallTotals, add_up
+from uvicorn.metrics.stalls import StallTotal, StallTotals, add_up
 from uvicorn.observing.orders import KINDS, PATHS, Answer, Order, order_of
 from uvicorn.observing.route_exposition import route_lines
 from uvicorn.observing.text_format import escaped, head, histogram, sample
@@ -99,6 +100,9 @@ class MetricsAggregator:
         self._past = [0] * PLACES
         self._past_stalls: StallTotals = {}
         self._lost = Lost()
+        self._inherited = [0] * PLACES
+        self._inherited_lost = Lost()
+        self._inherited_stalls: StallTotals = {}
         self._made = 0
 
     def page(self, shared: bool) -> Page:
@@ -131,11 +135,45 @@ class MetricsAggregator:
             add_up(self._past_stalls, page.stalls.totals())
         page.close()
 
+    # Succession
+
+    def counts(self) -> dict[str, Any]:
+        """Return all counts for a successor, as JSON has them, without gauges: the successor counts on from them."""
+        totals = self.totals()
+        for begun, ended in PAIRS:
+            totals[ended] = totals[begun]
+        found: dict[str, Any] = {"layout": metrics.LAYOUT, "totals": totals, "lost": astuple(self.lost)}
+        found["stalls"] = [[*key, *total] for key, total in self.stalls().items()]
+        if (routes := self.routes()) is not None:
+            found["bounds"], found["routes"] = routes.shape.bounds, routes.without_gauges()
+        return found
+
+    def inherit(self, counts: Mapping[str, Any]) -> None:
+        """Add the counts of a predecessor from now on, in place of those that it has sent before.
+
+        If another version has counted otherwise they begin at 0, and so do those by route if the buckets are others.
+        """
+        try:
+            totals, lost = [int(number) for number in counts["totals"]], Lost(*map(int, counts["lost"]))
+            if counts["layout"] != metrics.LAYOUT or len(totals) != PLACES:
+                return
+            stalls: StallTotals = {(route, kind): StallTotal(*total) for route, kind, *total in counts["stalls"]}
+            routes = RouteFigures(self._shape)
+            if self._shape.capacity and counts.get("bounds") == list(self._shape.bounds):
+                for kind, route, numbers in counts["routes"]:
+                    routes.add(kind, route, numbers, [None] * self._shape.layout.buckets)
+        except (KeyError, TypeError, ValueError):
+            logger.debug("Cannot read the counts of the predecessor", exc_info=True)
+            return
+        with self._lock:
+            self._inherited, self._inherited_lost, self._inherited_stalls = totals, lost, stalls
+            self._by_route.inherit(routes)
+
     @property
     def lost(self) -> Lost:
         """Requests and connections that were still open when their event loops ended."""
         with self._lock:
-            return self._lost
+            return self._lost + self._inherited_lost
 
     def certificates(self, names: Sequence[str]) -> dict[str, int]:
         """When the certificates of these names expire: of several that are shown in different loops the first."""
@@ -152,6 +190,7 @@ class MetricsAggregator:
         """The stalls of all event loops."""
         with self._lock:
             totals = self._past_stalls.copy()
+            add_up(totals, self._inherited_stalls.items())
             for page in self._pages:
                 add_up(totals, page.stalls.totals())
         return totals
@@ -160,7 +199,7 @@ class MetricsAggregator:
         """The counts of all event loops."""
         with self._lock:
             counted = (page.words[:PLACES] for page in self._pages)
-            return [sum(numbers) for numbers in zip(self._past, *counted, strict=True)]
+            return [sum(numbers) for numbers in zip(self._past, self._inherited, *counted, strict=True)]
 
     def routes(self) -> RouteFigures | None:
         """The counts of all event loops by route; None if they are not counted by route."""
@@ -423,6 +462,7 @@ class Exposition:
         self._told: deque[tuple[_Client, str, bytes, str]] = deque()
         self._measure: Callable[[Order, threading.Event], Answer] | None = None
         self._measuring: _Client | None = None
+        self._aggregators: Mapping[str, MetricsAggregator] = {}
         self._alarm, self._bell = socket.socketpair()
         self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._alarm, selectors.EVENT_READ)
@@ -439,11 +479,30 @@ class Exposition:
         return self._listener
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Answer from now on, or once the predecessor that this process takes over from has stopped answering.
+
+        Prometheus would take alternating answers of both for counters that are reset time and again.
+        """
         running.add(self)
         host, port = self.address
         logger.info("Metrics on http://%s:%d/metrics", _in_url(host), port)
-        self._thread.start()
+        handover.current.inherit(self._inherit)
+
+    def hand_on(self, aggregators: Mapping[str, MetricsAggregator]) -> None:
+        """Take the counts of a predecessor into these, by pool, and give theirs to a successor."""
+        self._aggregators = aggregators
+
+    def counts(self) -> dict[str, Any]:
+        """Return the counts for a successor, by pool."""
+        return {pool: aggregator.counts() for pool, aggregator in self._aggregators.items()}
+
+    def _inherit(self, counts: Any) -> None:
+        if isinstance(counts, dict):
+            for pool, aggregator in self._aggregators.items():
+                if pool in counts:
+                    aggregator.inherit(counts[pool])
+        if self._thread.ident is None and not self._is_closed:
+            self._thread.start()
 
     def tell_requests(self, requests: Callable[[bool], str]) -> None:
         """Answer `/requests` as well, and `/requests.json`, for which `requests` is called with true.
@@ -489,6 +548,11 @@ class Exposition:
         self._ring()
         if self._thread.ident is None:
             self._close_all()
+
+    def join(self) -> None:
+        """Wait until no more answers are composed, after `close`."""
+        if self._thread.ident is not None:
+            self._thread.join(PATIENCE)
 
     def forget(self) -> None:
         """Called in a child that was forked, where the thread is not."""

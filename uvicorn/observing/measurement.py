@@ -49,6 +49,7 @@ class Measurement:
         if page is None:
             aggregator = MetricsAggregator(shape)
             self._exposition = Exposition(bind(address), functools.partial(text_of, aggregator, names))
+            self._exposition.hand_on({"": aggregator})
             self._exposition.start()
             page = aggregator.page(shared=False)
         self.page = page
@@ -92,6 +93,7 @@ def text_of(aggregator: MetricsAggregator, names: Sequence[str], is_open: bool) 
         {} if memory is None else {pid: memory},
         {},
         aggregator.certificates(names),
+        aggregator.lost,
         routes=aggregator.routes(),
         stalls=aggregator.stalls(),
     )

@@ -101,14 +101,17 @@ class Multiprocess:
     The parent never imports the application, unless that is to be loaded before (`preload`).
 
     Attributes:
+        aggregator: adds up the workers' metrics; None without the setting `metrics`.
         events: counts of worker events.
         refuse: closes the listening sockets in this process too, once the workers are shutting down and `drain_delay`
             has passed; otherwise new clients wait in the backlog until the last worker has ended. Does nothing by
             default: the sockets belong to the caller.
         pool_environment: context manager entered while a process starts.
         notifier: notifies the service manager of these workers; None without one.
-        upgrades: starts a successor of this process at SIGUSR2; None where a program has made this object.
-        tells_metrics: whether to serve metrics and probes, if they are set, rather than leave that to another object.
+        upgrades: starts a successor of this process at SIGUSR2, driven by the parent of several pools if there is one;
+            None where a program has made this object.
+        is_pool: whether this is one of several pools, whose parent serves metrics and probes, starts successors and
+            follows predecessors.
     """
 
     def __init__(self, config: Config, sockets: list[socket]) -> None:
@@ -118,7 +121,7 @@ class Multiprocess:
         self.pool_environment: Callable[[], AbstractContextManager[None]] = nullcontext
         self.notifier: Share | None = None
         self.upgrades: Upgrades | None = None
-        self.tells_metrics = True
+        self.is_pool = False
         self._wakeup = Wakeup()
         self.should_exit: threading.Event = WakingEvent(self._wakeup)
         self.signal_queue: list[int] = SignalQueue(self._wakeup)
@@ -133,12 +136,12 @@ class Multiprocess:
         self._probe: Probe | None = None
         self._is_writing = threading.Lock()
         self._start = WorkerStart(config)
-        self._aggregator = None if config.metrics is None else _new_aggregator(config)
+        self.aggregator = None if config.metrics is None else _new_aggregator(config)
         self._placed: list[Process] = []
         self._states_made = 0
         self._pool = WorkerSet(
             self._make_worker,
-            config.workers,
+            handover.current.workers_of(config.workers),
             grace,
             ready_timeout,
             recycling=lambda: RecycleLimits.of(config),
@@ -164,8 +167,8 @@ class Multiprocess:
         if self._loads is not None:
             places = [self._loads.take() for _ in range(self.config.threads)]
             worker.load_places = [place for place in places if place is not None]
-        if self._aggregator is not None:
-            worker.metrics_pages = [self._aggregator.page(shared=True) for _ in range(self.config.threads)]
+        if self.aggregator is not None:
+            worker.metrics_pages = [self.aggregator.page(shared=True) for _ in range(self.config.threads)]
         if self.config.probe is not None:
             self._states_made += 1
             name = f"uvicorn-loops-{os.getpid()}-{id(self):x}-{self._states_made}"
@@ -200,9 +203,9 @@ class Multiprocess:
             if self._loads is not None:
                 for place in worker.load_places:
                     self._loads.give_back(place)
-            if self._aggregator is not None:
+            if self.aggregator is not None:
                 for page in worker.metrics_pages:
-                    self._aggregator.retire(page)
+                    self.aggregator.retire(page)
             for state in worker.loop_states:
                 state.close()
 
@@ -218,7 +221,8 @@ class Multiprocess:
         self._start.prepare()
         self._exposition = self._expose()
         self._probe = self._open_probe()
-        handover.current.drop_rest()  # before workers are forked, which would keep them open
+        if not self.is_pool:
+            handover.current.drop_rest()  # before workers are forked, which would keep them open
         self._wakeup.open()
         handlers = Handlers(self.signal_queue.append, self._wakeup)
         self._log("Started parent process [%d]")
@@ -247,9 +251,7 @@ class Multiprocess:
 
     def _notify(self) -> None:
         if self.notifier is not None:
-            with self._lock:
-                is_serving = self._pool.is_serving
-            if is_serving and not self._is_upgrading:
+            if self.is_serving and not self._is_upgrading:
                 self.notifier.ready()
             self.notifier.beat_if_due()
 
@@ -261,22 +263,40 @@ class Multiprocess:
 
     def _look_after_upgrade(self) -> None:
         """Move on the upgrade by a successor, and the one by which this process succeeds another."""
+        if self.is_pool:
+            return
         succession = handover.current
         if succession.is_taking_over:
-            with self._lock:
-                is_serving = self._pool.is_serving
-            if is_serving:
+            if self.is_serving:
                 if self._probe is not None:
                     self._probe.start(Stage.SERVING)
                 succession.report()
             succession.hear()
         if self.upgrades is not None and self.upgrades.look():
-            self._is_relieved = True
-            self.should_exit.set()
+            self.relieve()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether all workers serve, and none is being replaced."""
+        with self._lock:
+            return self._pool.is_serving
+
+    def relieve(self) -> None:
+        """End because a successor is in charge; from any thread."""
+        self._is_relieved = True
+        self.should_exit.set()
+
+    def keep(self, size: int) -> None:
+        """Start `size` workers, in place of the number that the setting has; before `run`."""
+        self._pool.size = size
+
+    def workers_for_successor(self) -> tuple[int, int]:
+        """How many workers were set, and how many there are to be since signals have changed that."""
+        return self.config.workers, self._pool.size
 
     def handle_usr2(self) -> None:
         """Start a process that runs the same command and takes over."""
-        if self.upgrades is None:
+        if self.upgrades is None or self.is_pool:
             _note_unhandled("USR2")
         else:
             self.upgrades.request("SIGUSR2")
@@ -287,12 +307,13 @@ class Multiprocess:
         Raises:
             OSError: the address for it cannot be bound.
         """
-        if self._aggregator is None or self.config.metrics is None or not self.tells_metrics:
+        if self.aggregator is None or self.config.metrics is None or self.is_pool:
             return None
         from uvicorn.observing.exposition import Exposition, bind
 
         with blaming(f"metrics={self.config.metrics!r}", status=STARTUP_FAILURE):
             exposition = Exposition(bind(self.config.metrics), self.metrics_text)
+        exposition.hand_on({"": self.aggregator})
         if self.config.debug_requests:
             exposition.tell_requests(self.requests_text)
             exposition.measure_on_demand(lambda order, is_over: measurement_of([self], order, is_over))
@@ -308,7 +329,7 @@ class Multiprocess:
             OSError: the address for it cannot be bound.
         """
         address = self.config.probe
-        if address is None or not self.tells_metrics:
+        if address is None or self.is_pool:
             return None
         from uvicorn.observing.probe import Probe, readiness
 
@@ -327,7 +348,7 @@ class Multiprocess:
 
     def metrics_text(self, is_open: bool = False) -> str:
         """The counts of the workers in Prometheus' format, or OpenMetrics; empty without the setting `metrics`."""
-        if self._aggregator is None:
+        if self.aggregator is None:
             return ""
         return metrics_of([self], is_open)
 
@@ -340,11 +361,11 @@ class Multiprocess:
             events = dict(self.events.counts)
         sizes = {pid: resident_memory(pid) for pid in running if pid is not None}
         resident = {pid: size for pid, size in sizes.items() if size is not None}
-        totals = [] if self._aggregator is None else self._aggregator.totals()
-        ends = {} if self._aggregator is None else self._aggregator.certificates(self.config.certificate_names)
-        lost = Lost() if self._aggregator is None else self._aggregator.lost
-        routes = None if self._aggregator is None else self._aggregator.routes()
-        stalls = {} if self._aggregator is None else self._aggregator.stalls()
+        totals = [] if self.aggregator is None else self.aggregator.totals()
+        ends = {} if self.aggregator is None else self.aggregator.certificates(self.config.certificate_names)
+        lost = Lost() if self.aggregator is None else self.aggregator.lost
+        routes = None if self.aggregator is None else self.aggregator.routes()
+        stalls = {} if self.aggregator is None else self.aggregator.stalls()
         return totals, WorkerFigures(resident, events, ends, lost, routes, stalls)
 
     def requests_text(self, as_json: bool) -> str:
@@ -360,17 +381,17 @@ class Multiprocess:
         with self._lock:
             due, sources = self._pool.next_deadline(), self._pool.sources
         beat = None if self.notifier is None else self.notifier.due
-        upgrade = None if self.upgrades is None else self.upgrades.next_deadline()
+        upgrade = None if self.upgrades is None or self.is_pool else self.upgrades.next_deadline()
         deadline = min((when for when in (due, beat, upgrade, self._refuse_at) if when is not None), default=None)
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not self.should_exit.is_set():
+        if not self.should_exit.is_set() and not self.is_pool:
             sources = [*sources, *handover.current.sources, *(self.upgrades.sources if self.upgrades else ())]
         if wait([*self._wakeup.sources, *sources], timeout):
             self._wakeup.clear()
 
     def _stop(self) -> None:
         """End the workers, each in its time; a second SIGINT makes them hurry."""
-        if self.upgrades is not None:
+        if self.upgrades is not None and not self.is_pool:
             self.upgrades.abort()
         if self.notifier is not None:
             self.notifier.stopping()
@@ -398,7 +419,7 @@ class Multiprocess:
         if self._refuse_at is not None:
             self._refuse_at = 0.0
             self._refuse_when_due()
-        if self.upgrades is not None:
+        if self.upgrades is not None and not self.is_pool:
             self.upgrades.join()
 
     def _refuse_when_due(self) -> None:

@@ -15,17 +15,25 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming, report_error
+from uvicorn.listening import handover
 from uvicorn.listening.sockets import close_later
 from uvicorn.observing.exposition import Exposition, bind
 from uvicorn.observing.probe import Probe, readiness_of_pools
+from uvicorn.serving.drain import Stage
 from uvicorn.serving.init_signals import is_init
 from uvicorn.supervisors.multiprocess import Multiprocess, measurement_of, metrics_of, requests_of, stalls_of
 from uvicorn.supervisors.orphans import collect_orphans
 from uvicorn.supervisors.signals import SIGNALS, Handlers, Wakeup
+
+if TYPE_CHECKING:
+    from uvicorn.supervisors.upgrade import Upgrades
+
+INTERVAL = 0.1
+"""Seconds between two looks at the pools during an upgrade."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -117,7 +125,9 @@ class Pool:
         self.supervisor = Multiprocess(config, sockets)
         self.supervisor.refuse = self._cleanup.close
         self.supervisor.pool_environment = pool_environment
-        self.supervisor.tells_metrics = False
+        self.supervisor.is_pool = True
+        self.supervisor.keep(handover.current.workers_of(config.workers, plan.name))
+        self.sockets = sockets
         self.outcome = Outcome.NONE
 
     def close(self) -> None:
@@ -152,6 +162,9 @@ class Pools:
         self._wakeup = Wakeup()
         self.pools: list[Pool] = []
         self._upgrade_requested = False
+        self._upgrades: Upgrades | None = None
+        self._probe: Probe | None = None
+        handover.current.tickets = None  # of a server without pools: these must not share a secret
         try:
             for plan in plans:
                 self.pools.append(Pool(plan, with_banner=not self.pools))
@@ -164,6 +177,21 @@ class Pools:
         except BaseException:
             self._close()
             raise
+
+    def allow_upgrades(self) -> None:
+        """Start a successor of this process at SIGUSR2."""
+        from uvicorn.supervisors.upgrade import Start, Upgrades
+
+        supervisors = [pool.supervisor for pool in self.pools]
+        self._upgrades = Upgrades(
+            [supervisor.config for supervisor in supervisors],
+            Start.now(),
+            lambda: [sock for pool in self.pools for sock in pool.sockets],
+            supervisors[0].notifier,
+            lambda: {pool.name: pool.supervisor.workers_for_successor() for pool in self.pools},
+        )
+        for supervisor in supervisors:
+            supervisor.upgrades = self._upgrades
 
     def _close(self) -> None:
         for pool in self.pools:
@@ -178,10 +206,11 @@ class Pools:
         """
         self._wakeup.open()
         handlers = Handlers(self.handle, self._wakeup)
-        exposition = probe = None
+        exposition = None
         try:
             exposition = self._expose()
-            probe = self._open_probe()
+            self._probe = self._open_probe()
+            handover.current.drop_rest()
             names = [f"uvicorn-pool-{pool.name}" for pool in self.pools]
             threads = [
                 threading.Thread(target=self._run, args=(pool,), name=name)
@@ -190,11 +219,8 @@ class Pools:
             for thread in threads:
                 thread.start()
             while any(pool.outcome is Outcome.NONE for pool in self.pools):
-                wait(self._wakeup.sources)
-                self._wakeup.clear()
-                if self._upgrade_requested:
-                    self._upgrade_requested = False
-                    logger.warning("Ignoring SIGUSR2: several pools cannot be upgraded; restart the server instead.")
+                self._sleep()
+                self._look_after_upgrade()
                 if is_init():
                     collect_orphans()
             for thread in threads:
@@ -202,12 +228,47 @@ class Pools:
         finally:
             handlers.restore()
             self._wakeup.close()
-            for served in (exposition, probe):
+            for served in (exposition, self._probe):
                 if served is not None:
                     served.close()
+            if self._upgrades is not None:
+                self._upgrades.abort()
+                self._upgrades.join()
+                self._upgrades.close()
             self._close()
         if any(pool.outcome is Outcome.FAILED for pool in self.pools):
             sys.exit(STARTUP_FAILURE)
+
+    def _sleep(self) -> None:
+        """Wait for a signal, a pool, or the other side of an upgrade."""
+        upgrades, succession = self._upgrades, handover.current
+        is_moving = succession.is_taking_over or (upgrades is not None and upgrades.is_under_way)
+        sources = [*self._wakeup.sources, *succession.sources, *(upgrades.sources if upgrades is not None else ())]
+        # Pools do not report that they serve or end.
+        wait(sources, INTERVAL if is_moving else None)
+        self._wakeup.clear()
+
+    def _look_after_upgrade(self) -> None:
+        """Move on the upgrade by a successor, and the one by which this process succeeds another."""
+        succession, upgrades, is_requested = handover.current, self._upgrades, self._upgrade_requested
+        self._upgrade_requested = False
+        if upgrades is None:
+            return
+        supervisors = [pool.supervisor for pool in self.pools]
+        is_ending = any(supervisor.should_exit.is_set() for supervisor in supervisors)
+        if succession.is_taking_over:
+            if not is_ending and all(supervisor.is_serving for supervisor in supervisors):
+                if self._probe is not None:
+                    self._probe.start(Stage.SERVING)
+                succession.report()
+            succession.hear()
+        if is_ending:
+            upgrades.abort()
+        if is_requested:
+            upgrades.request("SIGUSR2", "the server is shutting down; start it again" if is_ending else None)
+        if upgrades.look():
+            for supervisor in supervisors:
+                supervisor.relieve()
 
     def handle(self, signal: int) -> None:
         """Have each pool act on the signal."""
@@ -231,6 +292,7 @@ class Pools:
         with blaming(f"metrics={address!r}", status=STARTUP_FAILURE):
             exposition = Exposition(bind(address), self.metrics_text)
         supervisors = [pool.supervisor for pool in self.pools]
+        exposition.hand_on({pool.name: of for pool in self.pools if (of := pool.supervisor.aggregator) is not None})
         if any(supervisor.config.debug_requests for supervisor in supervisors):
             exposition.tell_requests(lambda as_json: requests_of(supervisors, as_json))
             exposition.measure_on_demand(lambda order, is_over: measurement_of(supervisors, order, is_over))

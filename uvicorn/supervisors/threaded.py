@@ -337,6 +337,7 @@ class ThreadedServer:
         text = functools.partial(text_of, aggregator, self.config.certificate_names)
         with blaming(f"metrics={address!r}", status=STARTUP_FAILURE):
             exposition = Exposition(bind(address), text)
+        exposition.hand_on({"": aggregator})
         if self.config.debug_requests:
             exposition.tell_requests(lambda as_json: shown(listings_of(self.observers), as_json))
             exposition.measure_on_demand(measure_here(lambda: self.observers))

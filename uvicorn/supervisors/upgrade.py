@@ -10,6 +10,7 @@ The successor inherits the sockets and serves before this process drains. If it 
 from __future__ import annotations
 
 import enum
+import json
 import logging
 import os
 import signal
@@ -47,6 +48,9 @@ EXIT_WAIT = 1.0
 
 INTERVAL = 0.1
 """Seconds between two checks whether a failed successor has ended."""
+
+COUNTS_INTERVAL = 1.0
+"""Seconds between the counts that a successor is sent."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -115,14 +119,14 @@ class Attempt:
         self.reason = ""
         self._clock = clock
         self._timeout, self._kill_delay = timeout, kill_delay
-        self._control, theirs = socket.socketpair()
+        self.control, theirs = socket.socketpair()
         try:
             with theirs:
                 with suppress(OSError):  # the buffer stays smaller
-                    self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-                self._control.settimeout(handover.PATIENCE)
-                self._control.sendall(description.encode())
-                self._control.setblocking(False)
+                    self.control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+                self.control.settimeout(handover.PATIENCE)
+                self.control.sendall(description.encode())
+                self.control.setblocking(False)
                 self.process: subprocess.Popen[bytes] = subprocess.Popen(
                     start.command,
                     cwd=start.directory,
@@ -130,7 +134,7 @@ class Attempt:
                     pass_fds=[theirs.fileno(), *descriptors],
                 )
         except BaseException:
-            self._control.close()
+            self.control.close()
             raise
         self._ready_by = None if timeout is None else clock() + timeout
         self._kill_at: float | None = None
@@ -138,7 +142,7 @@ class Attempt:
     @property
     def sources(self) -> list[socket.socket]:
         """Objects that become readable when it is time to `look`."""
-        return [self._control] if self.state is State.PENDING else []
+        return [self.control] if self.state is State.PENDING else []
 
     def next_deadline(self) -> float | None:
         """When to `look` next, unless a source becomes readable before."""
@@ -156,12 +160,12 @@ class Attempt:
                 self.process.wait()
             if self.process.poll() is not None:
                 self.state = State.GONE
-                self._control.close()
+                self.control.close()
         return self.state
 
     def _read_report(self) -> None:
         try:
-            report = self._control.recv(1)
+            report = self.control.recv(1)
         except BlockingIOError:
             if self._ready_by is not None and self._clock() >= self._ready_by:
                 self.fail(f"was not ready within {self._timeout:g} seconds (timeout_worker_ready)")
@@ -176,13 +180,12 @@ class Attempt:
             self.fail("closed the connection to this process" if code is None else f"ended ({how_ended(code)})")
 
     def confirm(self) -> bool:
-        """Put it in charge; false if it has ended, and so failed."""
+        """Put it in charge; false if it has ended, and so failed. The connection stays open for counts."""
         try:
-            self._control.send(GO)
+            self.control.send(GO)
         except OSError:
             self.fail("ended after its report")
             return False
-        self._control.close()
         return True
 
     def fail(self, reason: str) -> None:
@@ -206,22 +209,64 @@ class Attempt:
             self._wait(INTERVAL)
 
 
+class Feed:
+    """Sends the counts of this process to its successor while this process drains, from a thread, until `close`.
+
+    Args:
+        control: the connection to the successor, which is closed at the end.
+        counts: returns them, as JSON has them.
+    """
+
+    def __init__(self, control: socket.socket, counts: Callable[[], Any]) -> None:
+        self._control = control
+        self._counts = counts
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="uvicorn-counts", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        # OSError: the successor has ended, or its version takes no counts.
+        with self._control, suppress(OSError):
+            self._control.settimeout(handover.PATIENCE)
+            self._send()
+            while not self._is_over.wait(COUNTS_INTERVAL):
+                self._send()
+            self._send()
+
+    def _send(self) -> None:
+        self._control.sendall(json.dumps(self._counts()).encode() + b"\n")
+
+    def close(self) -> None:
+        """Send the last ones."""
+        self._is_over.set()
+        self._thread.join(2 * handover.PATIENCE)
+
+
 class Upgrades:
     """The upgrades of one server: `request` begins one, and `look` returns true once a successor is in charge.
 
     Args:
+        configs: of the server, or of each of its pools.
         listeners: returns the sockets that the server listens on.
         notifier: notifies the service manager; None without one.
+        workers: returns how many workers there are, by pool; see `Description`.
     """
 
     def __init__(
-        self, config: Config, start: Start, listeners: Callable[[], Sequence[Any]], notifier: Share | None
+        self,
+        configs: Sequence[Config],
+        start: Start,
+        listeners: Callable[[], Sequence[Any]],
+        notifier: Share | None,
+        workers: Callable[[], Mapping[str, Sequence[int]]] = dict,
     ) -> None:
+        self._workers = workers
         self._notifier = notifier
-        self._config = config
+        self._configs = configs
         self._start = start
         self._listeners = listeners
         self._attempt: Attempt | None = None
+        self._feed: Feed | None = None
         self._is_over = False  # this server ends
         self._deciding = threading.Lock()
         self._status = Status()
@@ -252,10 +297,9 @@ class Upgrades:
             return False
         try:
             description, descriptors = self._description()
-            kill_delay = GracePeriods.of(self._config).total
-            self._attempt = Attempt(
-                self._start, description, descriptors, self._config.worker_ready_timeout, kill_delay
-            )
+            timeout = _longest(config.worker_ready_timeout for config in self._configs)
+            kill_delay = _longest(GracePeriods.of(config).total for config in self._configs)
+            self._attempt = Attempt(self._start, description, descriptors, timeout, kill_delay)
         except OSError as exc:
             logger.error(
                 "The upgrade failed: no process can be started (%s). Process [%d] keeps serving.", exc, os.getpid()
@@ -271,17 +315,24 @@ class Upgrades:
         return True
 
     def _description(self) -> tuple[Description, list[int]]:
-        config = self._config
-        places = [text for text in source_of(config).places() if not text.startswith(("unix:", "fd:", "systemd"))]
-        ports, paths = [int(text.rpartition(":")[2]) for text in places], unix_paths(config)
-        sockets = [Handed.of(sock, Use.SERVING, ports, paths) for sock in self._listeners()]
-        for use, address in ((Use.METRICS, config.metrics), (Use.PROBE, config.probe)):
+        places = [place for config in self._configs for place in source_of(config).places()]
+        places = [text for text in places if not text.startswith(("unix:", "fd:", "systemd"))]
+        ports = [int(text.rpartition(":")[2]) for text in places]
+        sockets = [Handed.of(sock, Use.SERVING, ports, self._paths()) for sock in self._listeners()]
+        first = self._configs[0]  # what all pools have in common is in each
+        for use, address in ((Use.METRICS, first.metrics), (Use.PROBE, first.probe)):
             if address is not None:
                 port = int(address.rpartition(":")[2])
                 sockets += [Handed.of(one.listener, use, [port]) for one in _responders(use)]
-        tickets = None if config.ticket_secret is None else config.ticket_secret.encode()
-        descriptors = dict.fromkeys([*(handed.descriptor for handed in sockets), *_descriptors_of_starter(config)])
-        return Description(sockets, tickets), list(descriptors)
+        # Pools have secrets of their own, because one may ask for certificates of clients and another may not.
+        secret = first.ticket_secret if len(self._configs) == 1 else None
+        tickets = None if secret is None else secret.encode()
+        own = [handed.descriptor for handed in sockets]
+        descriptors = dict.fromkeys([*own, *_descriptors_of_starter(self._configs)])
+        return Description(sockets, tickets, self._workers()), list(descriptors)
+
+    def _paths(self) -> list[str]:
+        return [path for config in self._configs for path in unix_paths(config)]
 
     # Progress
 
@@ -321,9 +372,15 @@ class Upgrades:
         attempt.process.returncode = 0  # it is not awaited here: it outlives this process
         if self._notifier is not None:
             self._notifier.hand_over(pid)
-        handover.current.hand_over(unix_paths(self._config))
-        for responder in (*_responders(Use.METRICS), *_responders(Use.PROBE)):
+        handover.current.hand_over(self._paths())
+        expositions = _responders(Use.METRICS)
+        for responder in (*expositions, *_responders(Use.PROBE)):
             responder.close()
+        if expositions:
+            expositions[0].join()  # so that no answer has more than the successor begins with
+            self._feed = Feed(attempt.control, expositions[0].counts)
+        else:
+            attempt.control.close()
         logger.info("Process [%d] serves, shutting down.", pid)
         self._status.end()
 
@@ -365,7 +422,9 @@ class Upgrades:
             source.close()
 
     def close(self) -> None:
-        """Remove the outcome."""
+        """Give the successor the last counts, and remove the outcome."""
+        if self._feed is not None:
+            self._feed.close()
         self._status.close()
 
 
@@ -378,10 +437,17 @@ def _responders(use: Use) -> list[Any]:
     return [] if module is None else list(module.running)
 
 
-def _descriptors_of_starter(config: Config) -> Iterator[int]:
+def _longest(times: Iterable[float | None]) -> float | None:
+    """The longest of these times, of which None is any time."""
+    found = list(times)
+    known = [time for time in found if time is not None]
+    return max(known) if len(known) == len(found) else None
+
+
+def _descriptors_of_starter(configs: Sequence[Config]) -> Iterator[int]:
     """The open descriptors that this process was started with, and a successor finds under the same numbers."""
-    numbers = [int(text[3:]) for text in config.bind if text.startswith("fd:")]
-    numbers += [] if config.fd is None else [config.fd]
+    numbers = [int(text[3:]) for config in configs for text in config.bind if text.startswith("fd:")]
+    numbers += [config.fd for config in configs if config.fd is not None]
     count = os.environ.get("LISTEN_FDS", "")
     if os.environ.get("LISTEN_PID") == str(os.getpid()) and count.isdecimal():
         from uvicorn.listening.systemd import FIRST_DESCRIPTOR
@@ -418,7 +484,7 @@ class ServerUpgrades:
             return
         numbers = [signal.SIGUSR2] if _has_terminal() else [signal.SIGUSR2, signal.SIGHUP]
         numbers = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-        self._upgrades = Upgrades(self._config, self._start, self._listeners, self._notifier)
+        self._upgrades = Upgrades([self._config], self._start, self._listeners, self._notifier)
         for number in numbers:
             signal.signal(number, self._handle)
         try:

@@ -167,7 +167,7 @@ def upgrade(pid: int) -> str | None:
     if descriptor is None:
         raise RuntimeError(
             f"process [{pid}] is no server that can be upgraded. Name the parent process of a server that the command "
-            "or uvicorn.run() has started, without --reload and without several pools."
+            "or uvicorn.run() has started, without --reload."
         )
     try:
         return _await_outcome(pid, descriptor)
