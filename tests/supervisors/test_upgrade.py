@@ -377,6 +377,8 @@ def test_counts_go_on(profile: str, cwd: Path) -> None:
             (cwd / "start").touch()
             server.wait_for(TOOK_OVER)
             assert counts() == (1, 1)
+            if profile == "single":  # a second one while the first process still drains
+                upgrade(server, successor_of(server))
             answer(server.address)
             (cwd / "go").touch()
             assert read_until(client, b"end")

@@ -48,6 +48,9 @@ FOR_PROCESS = ("LISTEN_PID", "WATCHDOG_PID")
 MOST_COUNTS = 1 << 26
 """Bytes of the counts of a predecessor."""
 
+LAST_COUNTS = 30.0
+"""Seconds that a process with a successor waits at its end for its own predecessor."""
+
 Heir = Callable[[Any], None]
 """Takes the counts of a predecessor as they were sent, or None."""
 
@@ -211,6 +214,7 @@ class Succession:
         self._sockets: list[tuple[Handed, socket.socket]] = []
         self._dropped: list[Handed] = []
         self._kept: set[str] = set()
+        self._reader: threading.Thread | None = None
         self._feed: socket.socket | None = None  # the same connection, once this process is in charge
 
     # The successor's side
@@ -347,7 +351,8 @@ class Succession:
         self.phase, self.predecessor = Phase.ALONE, None
         if self._heirs:
             self._feed = feed
-            threading.Thread(target=self._read_counts, args=(feed,), name="uvicorn-counts", daemon=True).start()
+            self._reader = threading.Thread(target=self._read_counts, args=(feed,), name="uvicorn-counts", daemon=True)
+            self._reader.start()
         else:
             feed.close()
         self._kept.clear()
@@ -374,6 +379,11 @@ class Succession:
         if is_first:
             for heir in self._heirs:
                 heir(None)
+
+    def await_counts(self) -> None:
+        """Wait until a predecessor that still drains has sent its last counts, so that they can be passed on."""
+        if self._reader is not None:
+            self._reader.join(LAST_COUNTS)
 
     def wait(self) -> None:
         """Report, and return when this process is in charge; blocks."""

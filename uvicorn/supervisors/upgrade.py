@@ -424,6 +424,7 @@ class Upgrades:
     def close(self) -> None:
         """Give the successor the last counts, and remove the outcome."""
         if self._feed is not None:
+            handover.current.await_counts()
             self._feed.close()
         self._status.close()
 
