@@ -163,9 +163,8 @@ PAIRS = tuple(_places.pairs)
 """Beginnings and ends: a gauge is the difference, which is 0 for a process that has ended."""
 
 
-LAYOUT = zlib.crc32(
-    repr((METHODS, CLASSES, BOUNDS, sorted(item for item in globals().items() if isinstance(item[1], int)))).encode()
-)
+_NUMBERS = sorted(item for item in globals().items() if isinstance(item[1], int))
+LAYOUT = f"{zlib.crc32(repr((METHODS, CLASSES, BOUNDS, _NUMBERS)).encode()):08x}"
 """A checksum of the places: two versions of this module that have it in common mean the same numbers."""
 
 
