@@ -129,6 +129,7 @@ VALID: dict[str, Any] = {"format": 1, "sockets": [], "tickets": None}
         b"{}\n",
         b"\xff\n",
         json.dumps({**VALID, "format": 0}).encode() + b"\n",
+        json.dumps({**VALID, "workers": {"": [2]}}).encode() + b"\n",
         json.dumps({**VALID, "sockets": [{}]}).encode() + b"\n",
         json.dumps({**VALID, "sockets": [{"descriptor": "3"}]}).encode() + b"\n",
         json.dumps({**VALID, "sockets": [{"descriptor": 3, "port": "x"}]}).encode() + b"\n",
@@ -271,3 +272,10 @@ def test_secret_of_the_tickets_is_the_predecessors(predecessor: Predecessor) -> 
     after = TicketSecret.parse(succession.tickets)
     after._clock = lambda: clock[0]
     assert [after.key(b"", ago) for ago in (0, 1)] == before
+
+
+def test_signals_outlast_an_upgrade_and_a_changed_setting_does_not(predecessor: Predecessor) -> None:
+    succession = predecessor.send(Description(workers={"": (2, 5), "api": (2, 1)}).encode())
+    numbers = [succession.workers_of(*asked) for asked in [(2,), (3,), (2, "api"), (4, "api"), (2, "new")]]
+    assert numbers == [5, 3, 1, 4, 2]
+    assert Succession().workers_of(2) == 2

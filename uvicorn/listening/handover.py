@@ -175,7 +175,7 @@ class Description:
             members = json.loads(text)
             if members["format"] < FORMAT:
                 raise ValueError(f"format {members['format']} is unknown")
-            workers = {str(pool): [int(one) for one in both] for pool, both in members.get("workers", {}).items()}
+            workers = {pool: (int(set_to), int(kept)) for pool, (set_to, kept) in members.get("workers", {}).items()}
             return cls([Handed.parse(one) for one in members["sockets"]], members.get("tickets"), workers)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as exc:
             raise DescriptionError(
