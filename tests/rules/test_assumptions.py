@@ -184,7 +184,7 @@ def holds_of_weak_lists(offset: Callable[[Any], int]) -> None:
     assert found % ctypes.sizeof(ctypes.c_void_p) == 0
     for kind, make in ((set, set), (type(walked), lambda: eval("lambda: None")), (Plain, Plain)):
         place = offset(kind)
-        assert place > 0 or sys.version_info >= (3, 12) and place < 0
+        assert place > 0 or (sys.version_info >= (3, 12) and place < 0)
         one: Any = make()
         assert not ctypes.c_void_p.from_address(id(one) + place).value
         reference = weakref.ref(one)

@@ -195,7 +195,7 @@ TABLE = {
         "events",
     ),
     Shortcut.SPANS: Row(
-        "A context refers to a map that only its copies share, and that to its items; objects refer to their attributes.",
+        "A context refers to a map, which only copies share, and so to its items; an object refers to its attributes.",
         EVERY,
         (f"{_BASE}/ffi/referents.rs", f"{_BASE}/current_span.rs"),
         "spans",

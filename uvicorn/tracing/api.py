@@ -21,6 +21,7 @@ except ImportError:
         _span_context: Callable[[str, str | None], Any]
 
         def __new__(cls, traceparent: str, tracestate: str | None) -> SpanFields:
+            """Make the span of a request with these fields of its scope."""
             span = super().__new__(cls)
             span._fields = traceparent, tracestate
             return span
