@@ -452,6 +452,7 @@ class ProbeResponder:
     def __new__(cls, listener: int, loops: list[memoryview], lateness: float) -> Self: ...
     def close(self) -> None: ...
 
+@disjoint_base
 class SpanFields:
     """The fields of a span, of which a subclass makes its context by `_span_context` when it is asked for.
 

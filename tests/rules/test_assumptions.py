@@ -246,6 +246,10 @@ class Mapping(dict[str, Any]):
     """As the context of OpenTelemetry's API."""
 
 
+class Bare:
+    pass
+
+
 def holds_of_contents(referents: Callable[[Any], list[Any]], copy: Callable[[Any], Any]) -> None:
     """A context leads to its items by two objects, which only a copy shares; an object leads to its attributes."""
     variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable")
@@ -274,7 +278,7 @@ def holds_of_contents(referents: Callable[[Any], list[Any]], copy: Callable[[Any
     assert counts(context, value) == alone
     context.run(other.set, 1)
     assert len(referents(chain(context)[1])) == 4
-    for one in (value, Plain()):
+    for one in (value, Bare()):
         before = [id(item) for item in referents(one) if item is not type(one)]
         one.attribute = object()  # type: ignore[union-attr]
         assert [id(item) for item in referents(one) if item is not type(one)] != before

@@ -9,18 +9,23 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 try:
     from uvicorn._native import SpanFields
 except ImportError:
 
-    class SpanFields:  # type: ignore[no-redef]
+    class PythonSpanFields:
         """The fields of a span, of which a subclass makes its context when it is asked for."""
 
         _span_context: Callable[[str, str | None], Any]
+        _fields: tuple[str, str | None]
+        _made: Any = None
 
-        def __new__(cls, traceparent: str, tracestate: str | None) -> SpanFields:
+        def __new__(cls, traceparent: str, tracestate: str | None) -> Self:
             """Make the span of a request with these fields of its scope."""
             span = super().__new__(cls)
             span._fields = traceparent, tracestate
@@ -32,8 +37,7 @@ except ImportError:
                 self._made = self._span_context(*self._fields)
             return self._made
 
-        _fields: tuple[str, str | None]
-        _made: Any = None
+    SpanFields = PythonSpanFields  # type: ignore[assignment, misc]
 
 
 class Current(NamedTuple):
@@ -68,7 +72,7 @@ def current_span() -> Current | None:
     except ImportError:
         return None
 
-    class RequestSpan(SpanFields, trace.NonRecordingSpan):
+    class RequestSpan(SpanFields, trace.NonRecordingSpan):  # type: ignore[override]
         """The server's span, which the server itself records; its ids are read when they are asked for."""
 
         __init__ = object.__init__

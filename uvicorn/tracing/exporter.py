@@ -127,15 +127,15 @@ class _Connection(http.client.HTTPConnection):
     def begin(self, timeout: float) -> None:
         """Begin a request, which has these seconds until the last byte of its answer."""
         self.deadline = time.monotonic() + timeout
-        self.response_class = partial(_Response, deadline=self.deadline)
+        self.response_class = partial(_Response, deadline=self.deadline)  # type: ignore[assignment]
         self._create_connection = self._open
 
     # `HTTPConnection.connect` calls it, and then that of HTTPS shakes hands with the timeout of the socket.
     def _open(self, address: tuple[str, int], *_: Any) -> socket.socket:
         failure: OSError = TimeoutError("timed out")
-        for *_, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        for found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
             try:
-                sock = socket.create_connection(found[:2], _left(self.deadline))
+                sock = socket.create_connection((str(found[4][0]), address[1]), _left(self.deadline))
             except OSError as exc:
                 failure = exc
             else:
