@@ -28,6 +28,7 @@ __all__ = [
     "Poller",
     "ProbeResponder",
     "RequestResponseCycle",
+    "SpanFields",
     "Transport",
     "TransportSocket",
     "Waiter",
@@ -450,6 +451,18 @@ class ProbeResponder:
 
     def __new__(cls, listener: int, loops: list[memoryview], lateness: float) -> Self: ...
     def close(self) -> None: ...
+
+@disjoint_base
+class SpanFields:
+    """The fields of a span, of which a subclass makes its context by `_span_context` when it is asked for.
+
+    The server may give it those of another request if it has no holder left that the server does not know.
+    """
+
+    _span_context: collections.abc.Callable[[str, str | None], Any]
+    def __new__(cls, traceparent: str, tracestate: str | None) -> Self: ...
+    @property
+    def _context(self) -> Any: ...
 
 def encode_span(
     trace: str,

@@ -37,7 +37,7 @@ from uvicorn.config import (
     LoopFactoryType,
     WSProtocolType,
 )
-from uvicorn.config.errors import SETTING_FAILURE, STARTUP_FAILURE, blaming, exit_status, fail, report_error
+from uvicorn.config.errors import STARTUP_FAILURE, blaming, exit_status, fail, report_error
 from uvicorn.config.implementations import banner
 from uvicorn.config.options import TableCommand, misspelt_variables, option_of
 from uvicorn.config.settings import (
@@ -112,12 +112,6 @@ def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     ctx.exit()
 
 
-class SettingsFileMistake(click.BadParameter):
-    """A ``--config`` with something wrong in it. Not a mistake in the options' form, hence another exit status."""
-
-    exit_code = SETTING_FAILURE
-
-
 def _read_settings_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
     """Apply the settings of a file wherever the command line and the environment set nothing."""
     if path is None or ctx.resilient_parsing:
@@ -127,7 +121,7 @@ def _read_settings_file(ctx: click.Context, param: click.Parameter, path: str | 
     try:
         found = read_settings(path)
     except SettingsFileError as exc:
-        raise SettingsFileMistake(f"{path}: {exc}", ctx=ctx, param=param) from None
+        raise click.BadParameter(f"{path}: {exc}", ctx=ctx, param=param) from None
     ctx.default_map = found.settings
     if found.pools:
         ctx.meta[POOLS] = found.pools
@@ -254,9 +248,9 @@ def _of_pool(ctx: click.Context, pool: PoolSettings, options: dict[str, Any]) ->
             try:
                 own[name] = param.process_value(ctx, pool.settings[name])
             except click.BadParameter as exc:
-                raise SettingsFileMistake(f"pools.{pool.name}: {exc.format_message()}", ctx=ctx) from None
+                raise click.BadParameter(f"pools.{pool.name}: {exc.format_message()}", ctx=ctx) from None
     if not own["app"]:
-        raise SettingsFileMistake(f"pools.{pool.name} has no app.", ctx=ctx)
+        raise click.BadParameter(f"pools.{pool.name} has no app.", ctx=ctx)
     return own
 
 

@@ -145,7 +145,7 @@ def test_file_takes_no_number_that_the_command_line_refuses(name: str, value: fl
     path = tmp_path / "uvicorn.toml"
     path.write_text(f"{name} = {value}\n")
     result = CliRunner().invoke(uvicorn.main, ["a:b", "--config", str(path)])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"{name} must be " in result.output and f"not {value}." in result.output
 
 

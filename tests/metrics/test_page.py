@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import pickle
 import re
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h2.connection
@@ -469,6 +472,32 @@ def test_answers(exposed: Exposition, target: str, method: str, status: int, bod
     assert received == body
     if status == 200:
         assert b"\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n" in head
+
+
+def test_a_body_does_not_cost_its_client_the_answer(exposed: Exposition) -> None:
+    head = b"POST /metrics HTTP/1.1\r\ncontent-length: 2000000\r\n\r\n"
+    with open_connection(exposed.address, head + bytes(20_000)) as client:
+        assert read_to_end(client).endswith(b"Only GET is served here.\n")
+        client.sendall(bytes(1_980_000))
+
+
+def test_clients_that_do_not_take_their_results_delay_the_end_together(
+    exposed: Exposition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    class Answered:
+        def wait(self, timeout: float) -> None:
+            nonlocal now
+            now += timeout
+
+    monkeypatch.setattr(exposition, "time", SimpleNamespace(monotonic=lambda: now, sleep=time.sleep))
+    waiting: list[Any] = [exposition._Client(socket.socket()) for _ in range(3)]
+    for client in waiting:
+        client.until, client.is_over, client.is_answered = math.inf, threading.Event(), Answered()
+    exposed._clients.update(dict.fromkeys(waiting))
+    exposed.close()
+    assert now <= exposition.PATIENCE and all(client.is_over.is_set() for client in waiting)
 
 
 def test_one_who_does_not_ask_keeps_nobody_for_ever(exposed: Exposition, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -201,6 +202,26 @@ def test_many_requests_in_flight_are_estimated(
     assert named(told([page]), "requests_in_flight") == {'method="GET",route="/a"': str(expected)}
     table.sample([SimpleNamespace(get_coro=lambda: None)])
     assert not named(told([page]), "requests_in_flight")
+
+
+@pytest.mark.parametrize(
+    "scope, route",
+    [
+        ({"method": "GET", "route": SimpleNamespace(path="/a", methods={"GET", "HEAD"})}, "/a"),
+        ({"method": "GET", "route": SimpleNamespace(path="/a", methods=None)}, "/a"),
+        ({"method": "PUT", "route": SimpleNamespace(path="/a", methods={"GET", "HEAD"})}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_request_in_flight_that_ends_with_405_claims_no_series(scope: dict[str, Any], route: str) -> None:
+    """Nor does one whose application has cleared the scope end the sampling."""
+    page = Page.make(more=SHAPE.words)
+    table = RouteTable(page, SHAPE)
+    cycle = SimpleNamespace(response_complete=False, scope={"type": "http", **scope})
+    bare = SimpleNamespace(response_complete=False, scope={})
+    table.sample([SimpleNamespace(get_coro=partial(lambda one: one, one)) for one in (cycle, bare)])
+    (labels,) = named(told([page]), "requests_in_flight")
+    assert (f'route="{route}"' in labels) if route else (table._taken == 0)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,22 @@ def test_a_request_in_flight_is_listed_with_where_it_is(connect: Connect, http_p
     assert "secret" not in shown(listings) + shown(listings, as_json=True)
 
 
+def test_a_request_whose_scope_was_cleared_is_listed(connect: Connect, http_protocol_cls: Any) -> None:
+    app = Waiting()
+
+    async def clearing(scope: Any, receive: Any, send: Any) -> None:
+        copy = dict(scope)
+        scope.clear()
+        await app(copy, receive, send)
+
+    with serving(clearing, http=http_protocol_cls, stall_threshold=10, debug_requests_query=True) as (server, address):
+        client = connect(address, ask("/some/where"))
+        listings = wait_for_requests(server, 1)
+        assert only(listings)["path"] == "" and "/some/where" not in shown(listings)
+        app.release()
+        read_to_end(client)
+
+
 def test_its_query_is_shown_if_that_is_asked_for(connect: Connect) -> None:
     app = Waiting()
     with serving(app, debug_requests_query=True) as (server, address):

@@ -179,12 +179,12 @@ def holds_of_reference_counts(count: Callable[[Any], int]) -> None:
 
 
 def holds_of_weak_lists(offset: Callable[[Any], int]) -> None:
-    """A positive one leads to the list; in another place there is none that is looked for."""
+    """It leads to the list; a negative one is not followed before 3.12."""
     found = offset(asyncio.Future)
-    assert found <= 0 or found % ctypes.sizeof(ctypes.c_void_p) == 0
-    for kind, make in ((set, set), (type(walked), lambda: eval("lambda: None"))):
+    assert found % ctypes.sizeof(ctypes.c_void_p) == 0
+    for kind, make in ((set, set), (type(walked), lambda: eval("lambda: None")), (Plain, Plain)):
         place = offset(kind)
-        assert place > 0
+        assert place > 0 or (sys.version_info >= (3, 12) and place < 0)
         one: Any = make()
         assert not ctypes.c_void_p.from_address(id(one) + place).value
         reference = weakref.ref(one)
@@ -237,6 +237,51 @@ def holds_of_bytes(make: Callable[[int], bytes], hash_of: Callable[[Any], int]) 
         assert hash_of(one) == -1 and not gc.is_tracked(one)
         ctypes.memmove(id(one) + bytes.__basicsize__ - 1, b"x" * size, size)
         assert one == b"x" * size
+
+
+# Contexts.
+
+
+class Mapping(dict[str, Any]):
+    """As the context of OpenTelemetry's API."""
+
+
+class Bare:
+    pass
+
+
+def holds_of_contents(referents: Callable[[Any], list[Any]], copy: Callable[[Any], Any]) -> None:
+    """A context leads to its items by two objects, which only a copy shares; an object leads to its attributes."""
+    variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable")
+    other: contextvars.ContextVar[Any] = contextvars.ContextVar("other")
+
+    def chain(context: contextvars.Context) -> list[Any]:
+        (variables,) = referents(context)
+        (node,) = referents(variables)
+        return [variables, node]
+
+    def counts(context: contextvars.Context, value: Any) -> list[int]:
+        return [*map(sys.getrefcount, chain(context)), sys.getrefcount(value)]
+
+    value = Mapping(key=Plain)
+    context = contextvars.Context()
+    context.run(variable.set, value)
+    alone = counts(context, value)
+    assert {id(item) for item in referents(chain(context)[1])} == {id(variable), id(value)}
+    copied = copy(context)
+    shared = counts(context, value)
+    assert shared[0] == alone[0] + 1 and shared[2] == alone[2]
+    # A copy that goes its own way has a reference to the value itself.
+    copied.run(other.set, 1)
+    assert counts(context, value) == [*alone[:2], alone[2] + 1]
+    del copied
+    assert counts(context, value) == alone
+    context.run(other.set, 1)
+    assert len(referents(chain(context)[1])) == 4
+    for one in (value, Bare()):
+        before = [id(item) for item in referents(one) if item is not type(one)]
+        one.attribute = object()  # type: ignore[union-attr]
+        assert [id(item) for item in referents(one) if item is not type(one)] != before
 
 
 # Tasks.
@@ -602,6 +647,10 @@ def test_events() -> None:
     holds_of_events(lambda connection: connection._reader(connection._receive_buffer))
 
 
+def test_spans() -> None:
+    holds_of_contents(gc.get_referents, contextvars.Context.copy)
+
+
 def test_logging() -> None:
     holds_of_logging(lambda logger: logger._cache)  # type: ignore[attr-defined]
 
@@ -652,6 +701,7 @@ FALSE: dict[str, Callable[[], Any]] = {
     "calls": lambda: holds_of_calls(lambda kind, *rest, **keywords: asyncio.Future(), _forget),
     "handles": lambda: holds_of_handles(_add_nothing_of_ones_own),
     "logging": lambda: holds_of_logging(lambda logger: {}),
+    "spans": lambda: holds_of_contents(gc.get_referents, lambda context: contextvars.Context()),
     "heads": lambda: holds_of_callbacks(lambda listener, data: listener.on_header("Host", "a")),
     "events": lambda: holds_of_events(lambda connection: connection.next_event()),
 }

@@ -6,11 +6,12 @@ import contextlib
 import functools
 import itertools
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from email.utils import formatdate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,6 +22,9 @@ from uvicorn.tracing import exporter
 from uvicorn.tracing.exporter import MOST_PATIENCE, Exporter, seconds_of
 from uvicorn.tracing.options import options_of
 from uvicorn.tracing.otlp import encode
+
+if TYPE_CHECKING:
+    import trustme
 
 pytestmark = pytest.mark.anyio
 
@@ -113,6 +117,41 @@ async def test_a_collector_that_is_not_there_or_hangs_does_not_delay_the_end(
         await wait_until(lambda: len(spans) < 600)
         sender.close()
         assert not spans and "Dropped 600 OpenTelemetry spans at shutdown" in caplog.text
+        assert [page.words[SPANS], page.words[SPANS_DROPPED]] == [600, 600]
+        # The connection ends now, and its batch is not counted again.
+        silent.close()
+        sender._thread.join(5)
+        assert not sender._thread.is_alive() and [page.words[SPANS], page.words[SPANS_DROPPED]] == [600, 600]
+
+
+async def test_a_collector_that_reads_slowly_has_no_more_time(
+    tls_certificate: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With TLS each piece is written by a call of its own, and succeeds."""
+    monkeypatch.setattr(exporter, "ATTEMPTS", 1)
+    monkeypatch.setattr(exporter, "TIMEOUT", 0.3)
+    monkeypatch.setattr(ssl, "_create_default_https_context", ssl._create_unverified_context)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls_certificate.configure_cert(context)
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
+        def read() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = listener.accept()
+                with context.wrap_socket(connection, server_side=True) as secure:
+                    while not is_over.wait(0.01):
+                        secure.recv(16 * 1024)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        sender, page = sending(f"https://127.0.0.1:{listener.getsockname()[1]}", [bytes(40_000)] * 512)
+        await wait_until(lambda: page.words[SPANS_DROPPED])
+        is_over.set()
+        thread.join(5)
+    assert "timed out" in caplog.text and page.words[SPANS_DROPPED] == 512
+    sender.close()
 
 
 @contextlib.contextmanager

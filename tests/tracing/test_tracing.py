@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import itertools
 import re
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import hpack
 import pytest
 import websockets
+from opentelemetry import context as otel_context
 from opentelemetry import trace as api
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -234,6 +239,136 @@ async def test_the_parent_decides_and_is_passed_on(http_protocol_cls: Any, subte
             is_child = span.trace_id.hex() == TRACE
             assert span.parent_span_id.hex() == (PARENT if is_child else "")
             assert span.flags == (0x301 if is_child else 0x101)
+
+
+def copy_to_task() -> Any:
+    """A task that outlives its request."""
+    over = asyncio.Event()
+
+    async def work() -> str:
+        await over.wait()
+        return current_trace()
+
+    task = asyncio.create_task(work())
+
+    async def end() -> str:
+        over.set()
+        return await task
+
+    return end
+
+
+def later(look: Any) -> Any:
+    async def end() -> str:
+        found: str = look()
+        return found
+
+    return end
+
+
+def current_trace() -> str:
+    return f"{api.get_current_span().get_span_context().trace_id:032x}"
+
+
+def keep_span(span: Any) -> Any:
+    return later(lambda: f"{span.get_span_context().trace_id:032x}")
+
+
+def keep_weakly(one: Any) -> Any:
+    reference = weakref.ref(one)
+
+    def look() -> str:
+        kept = reference()
+        if kept is None:
+            return ""
+        return current_trace_in(kept if isinstance(kept, dict) else api.set_span_in_context(kept))
+
+    return later(look)
+
+
+def keep_context() -> Any:
+    context = contextvars.copy_context()
+    return later(lambda: context.run(current_trace))
+
+
+def keep_changed_context() -> Any:
+    context = contextvars.copy_context()
+    context.run(contextvars.ContextVar[int]("other").set, 1)
+    return later(lambda: context.run(current_trace))
+
+
+def set_attribute(one: Any) -> None:
+    one.left_behind = True
+
+
+def replace_span() -> None:
+    otel_context.attach(api.set_span_in_context(api.INVALID_SPAN))
+
+
+def replace_key() -> None:
+    current = otel_context.get_current()
+    (value,) = current.values()
+    dict.clear(current)
+    dict.__setitem__(current, "other", value)
+
+
+@pytest.mark.parametrize("reuse", ["none", "on", "poison"])
+async def test_a_span_stays_that_of_its_request(
+    http_protocol_cls: Any, reuse: str, subtests: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the server uses the objects again that an application has not kept."""
+    holds: dict[str, Any] = {
+        "nothing": lambda: None,
+        "look": current_trace,
+        "task": copy_to_task,
+        "span": lambda: keep_span(api.get_current_span()),
+        "weak span": lambda: keep_weakly(api.get_current_span()),
+        "weak value": lambda: keep_weakly(otel_context.get_current()),
+        "value": lambda: later(partial(current_trace_in, otel_context.get_current())),
+        "context": keep_context,
+        "changed context": keep_changed_context,
+        "attribute of the span": lambda: set_attribute(api.get_current_span()),
+        "attribute of the value": lambda: set_attribute(otel_context.get_current()),
+        "replaced": replace_span,
+        "renamed": replace_key,
+        "other variable": lambda: contextvars.ContextVar[int]("another").set(1),
+    }
+    seen: dict[str, tuple[str, Any]] = {}
+
+    async def holding(scope: Any, receive: Any, send: Any) -> None:
+        name, _, way = scope["path"][1:].partition("/")
+        if way == "wait":
+            await asyncio.sleep(0)
+        span, current = api.get_current_span(), otel_context.get_current()
+        assert not hasattr(span, "left_behind") and not hasattr(current, "left_behind")
+        assert [*current.values()] == [span] and len(contextvars.copy_context()) == 1
+        text = f"{current_trace()} {scope['traceparent'][3:35]}".encode()
+        del span, current
+        seen[name] = scope["traceparent"][3:35], holds[name]()
+        await respond(text)(scope, receive, send)
+
+    monkeypatch.setenv("UVICORN_POISON", "1" if reuse == "poison" else "0")
+    if reuse == "none":
+        monkeypatch.setenv("UVICORN_SHORTCUTS", "none")
+    with collecting() as collector:
+        settings: Any = {"port": 0, "log_config": None, "lifespan": "off", "otel_endpoint": collector.url}
+        settings.update(access_log=False, reset_contextvars=True, otel_sample_ratio=0)
+        async with run_server(Config(holding, http=http_protocol_cls, **settings)) as server:
+            for name, way in itertools.product(holds, ("now", "wait")):
+                for path in (f"{name}/{way}", f"nothing/{way}", "nothing/now"):
+                    head = f"GET /{path.replace(' ', '%20')} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+                    with open_connection(("127.0.0.1", server_port(server)), head.encode()) as client:
+                        answer = await asyncio.to_thread(read_to_end, client)
+                    with subtests.test(path=path, after=name):
+                        current, own = answer.partition(b"\r\n\r\n")[2].decode().split()
+                        assert current == own == seen[path.partition("/")[0]][0]
+                trace, end = seen[name]
+                with subtests.test(name=name, way=way):
+                    assert not callable(end) or await end() in (trace, "")
+
+
+def current_trace_in(current: Any) -> str:
+    return f"{api.get_current_span(current).get_span_context().trace_id:032x}"
 
 
 async def test_a_share_of_the_requests_is_sampled(http_protocol_cls: Any) -> None:

@@ -71,6 +71,7 @@ from uvicorn.middleware.proxy_headers import (
     parse_fields,
 )
 from uvicorn.rules import shortcuts
+from uvicorn.rules.syntax import without_secrets
 
 if TYPE_CHECKING:
     import asyncio
@@ -520,7 +521,7 @@ class Config(Settings):
         # Imported only where it is needed.
         from uvicorn.tracing.options import options_of
 
-        with blaming(f"otel_endpoint={self.otel_endpoint!r}"):
+        with blaming(f"otel_endpoint={without_secrets(repr(self.otel_endpoint))}"):
             self.tracing = options_of(self.otel_endpoint, self.otel_sample_ratio, self.otel_query)
 
     def _resolve_workers(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from uvicorn.config._declare import Row
 from uvicorn.config.errors import SettingError
 from uvicorn.importer import import_from_string
+from uvicorn.rules.syntax import without_secrets
 
 LONGEST = 10**9
 """Seconds, about 31 years: the clocks of all libraries can count that far."""
@@ -90,7 +91,7 @@ def _checked(row: Row, value: Any, convert: Any, is_command: bool, name: str = "
     try:
         return convert(value, is_command)
     except _Refused as exc:
-        shown = "..." if row.secret else repr(value if exc.value is None else exc.value)
+        shown = "..." if row.secret else without_secrets(repr(value if exc.value is None else exc.value))
         if exc.args and not row.form:
             raise SettingError(f"Cannot use {name}={shown}: {exc}") from None
         is_limit = row.name.startswith("limit_") and row.default is None and isinstance(values_of(row), Number)

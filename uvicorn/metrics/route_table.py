@@ -292,7 +292,7 @@ class RouteTable:
         if course.first_byte >= 0 or (is_complete and status):
             self._observe(slot + layout.first_byte, course.first_byte if course.first_byte >= 0 else duration)
         bucket = self._observe(slot + layout.duration, duration)
-        trace = trace_of(course.scope["headers"])
+        trace = trace_of(course.scope.get("headers", ()))
         if trace:
             self._exemplify(slot, bucket, trace, duration)
 
@@ -316,7 +316,7 @@ class RouteTable:
 
     def cancelled(self, scope: Any) -> None:
         """Count a call of the application that was cancelled, because its client has left."""
-        kind = WEBSOCKET if scope["type"] == "websocket" else _KINDS.get(scope["method"], _KINDS["other"])
+        kind = WEBSOCKET if scope.get("type") == "websocket" else _KINDS.get(scope.get("method"), _KINDS["other"])
         self._words[self.slot_of(scope, kind)[0] + self.layout.cancelled] += 1
 
     def open_session(self, scope: Any) -> tuple[int, int]:
@@ -340,7 +340,9 @@ class RouteTable:
         for task in islice(tuple(tasks), MOST_SAMPLED):
             scope = _scope_in_flight(task)
             if scope is not None:
-                slot, _ = self.slot_of(scope, _KINDS.get(scope["method"], _KINDS["other"]))
+                kind = _KINDS.get(scope.get("method"), _KINDS["other"])
+                # As at the end of a request that is answered with 405.
+                slot = self.slot_of(scope, kind)[0] if _is_allowed(scope) else self.none(kind)
                 counts[slot] = counts.get(slot, 0) + 1
         factor = max(1.0, len(tasks) / MOST_SAMPLED)
         place = self.layout.in_flight
@@ -363,7 +365,13 @@ def _scope_in_flight(task: Any) -> Any:
     except Exception:
         # A task of another kind, or one that has just ended.
         return None
-    return scope if scope is not None and scope["type"] == "http" else None
+    return scope if scope is not None and scope.get("type") == "http" else None
+
+
+def _is_allowed(scope: Any) -> bool:
+    """Tell whether the route of a request takes its method, as far as that is known."""
+    methods = getattr(scope.get("route"), "methods", None)
+    return not isinstance(methods, (set, frozenset, list, tuple)) or scope.get("method") in methods
 
 
 class RouteCourse(Course):

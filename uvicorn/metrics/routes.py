@@ -230,7 +230,7 @@ def _chain(app: Any) -> Iterator[Any]:
 
 def _is_below(template: str, scope: Any) -> bool:
     """Tell whether the path of a request begins as a template does."""
-    path: str = scope["path"]
+    path: str = scope.get("path", "")
     literal = template.partition("{")[0]
     if path.startswith(literal):
         return True

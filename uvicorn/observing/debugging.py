@@ -207,14 +207,15 @@ class Observer:
         scope, task = request.scope, request.task
         if scope is None or task is None:
             return None  # it has ended meanwhile
-        query = scope["query_string"].decode("latin-1") if self._shows_queries else None
+        # An application may have changed its scope.
+        query = scope.get("query_string", b"").decode("latin-1") if self._shows_queries else None
         return {
             "age": round(now - request.began, 3),
-            "type": scope["type"],
+            "type": scope.get("type", ""),
             "method": escape(str(scope.get("method", "GET"))),
-            "path": quote(scope["path"])[:MOST_TEXT],
+            "path": quote(scope.get("path", ""))[:MOST_TEXT],
             "query": None if query is None else escape(query[:MOST_TEXT]),
-            "http_version": scope["http_version"],
+            "http_version": scope.get("http_version", ""),
             "client": _address(scope.get("client")),
             "request_id": escape(str(named)) if (named := scope.get("request_id")) is not None else None,
             "task": escape(task.get_name()),
@@ -231,7 +232,7 @@ def _text_of(request: InFlightRequest) -> str:
     scope = request.scope
     if scope is None:
         return ""
-    return f"{escape(str(scope.get('method', 'GET')))} {quote(scope['path'])[:MOST_TEXT]}"
+    return f"{escape(str(scope.get('method', 'GET')))} {quote(scope.get('path', ''))[:MOST_TEXT]}"
 
 
 def _listed(watch: StallWatch) -> list[StallListing]:

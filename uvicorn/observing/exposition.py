@@ -538,10 +538,14 @@ class Exposition:
 
     def close(self) -> None:
         """Stop answering; the client of a measurement has the result up to now."""
-        for client in [client for client in list(self._clients) if client.is_over is not None]:
-            if client.is_over is not None and self._thread.is_alive():
-                client.is_over.set()
-                client.is_answered.wait(PATIENCE)
+        measured = [client for client in list(self._clients) if client.is_over is not None]
+        if self._thread.is_alive():
+            for client in measured:
+                if client.is_over is not None:
+                    client.is_over.set()
+            deadline = time.monotonic() + PATIENCE
+            for client in measured:
+                client.is_answered.wait(max(0.0, deadline - time.monotonic()))
         running.discard(self)
         self._is_closed = True
         self._listener.close()
@@ -768,7 +772,7 @@ class Exposition:
         client.out = client.out[client.sock.send(client.out) :]
         if client.out:
             return
-        if _is_whole(client):
+        if _is_whole(client) and client.head.startswith((b"GET ", b"HEAD ")) and client.head.endswith(b"\r\n\r\n"):
             self._drop(client)
             return
         # Closing before the client's data ends would lose it the answer (RFC 9112 section 9.6).

@@ -441,7 +441,7 @@ class StallWatch:
 
     def _request_of(self, scope: Any) -> InFlightRequest:
         routes = self._in_flight.routes
-        if scope["type"] == "lifespan":
+        if scope.get("type") == "lifespan":
             return InFlightRequest(None, self._loop, routes, LIFESPAN)
         return InFlightRequest(scope, self._loop, routes)
 

@@ -58,6 +58,8 @@ class Shortcut(str, Enum):
     """The native core checks the heads that httptools or h11 reads, and collects the fields that httptools finds."""
     EVENTS = "events"
     """h11 reads a request without a body by its function for heads, without the state machine around it."""
+    SPANS = "spans"
+    """The context with the server's span of OpenTelemetry serves the next request. Needs `reuse`."""
 
 
 Version = tuple[int, int]
@@ -117,7 +119,7 @@ TABLE = {
         "steps",
     ),
     Shortcut.REUSE: Row(
-        "The reference count of an object counts each holder; a positive `tp_weaklistoffset` leads to weak references.",
+        "The reference count of an object counts each holder; `tp_weaklistoffset` leads to weak references.",
         EVERY,
         (f"{_BASE}/ffi/refcount.rs", f"{_BASE}/reuse.rs"),
         "reuse",
@@ -191,6 +193,12 @@ TABLE = {
         EVERY,
         ("uvicorn/protocols/http/h11_impl.py",),
         "events",
+    ),
+    Shortcut.SPANS: Row(
+        "A context refers to a map, which only copies share, and so to its items; an object refers to its attributes.",
+        EVERY,
+        (f"{_BASE}/ffi/referents.rs", f"{_BASE}/current_span.rs"),
+        "spans",
     ),
 }
 """By shortcut. The tests are `test_<name>` in `tests/rules/test_assumptions.py`."""

@@ -8,7 +8,36 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+try:
+    from uvicorn._native import SpanFields
+except ImportError:
+
+    class PythonSpanFields:
+        """The fields of a span, of which a subclass makes its context when it is asked for."""
+
+        _span_context: Callable[[str, str | None], Any]
+        _fields: tuple[str, str | None]
+        _made: Any = None
+
+        def __new__(cls, traceparent: str, tracestate: str | None) -> Self:
+            """Make the span of a request with these fields of its scope."""
+            span = super().__new__(cls)
+            span._fields = traceparent, tracestate
+            return span
+
+        @property
+        def _context(self) -> Any:
+            if self._made is None:
+                self._made = self._span_context(*self._fields)
+            return self._made
+
+    SpanFields = PythonSpanFields  # type: ignore[assignment, misc]
 
 
 class Current(NamedTuple):
@@ -16,19 +45,21 @@ class Current(NamedTuple):
 
     Attributes:
         attach: sets the context of OpenTelemetry in the current one of Python.
+        variable: the `ContextVar` whose `set` is `attach`; None if that does anything else.
         context_class: of that, made of a dict.
         key: of the current span in it.
-        span_class: made of a pair, a `traceparent` and a `tracestate` or None.
+        span_class: made of a `traceparent`, and a `tracestate` or None.
     """
 
     attach: Callable[[Any], Any]
+    variable: contextvars.ContextVar[Any] | None
     context_class: Callable[[dict[str, Any]], Any]
     key: str
-    span_class: Callable[[tuple[str, str | None]], Any]
+    span_class: Callable[[str, str | None], Any]
 
     def enter(self, context: contextvars.Context, traceparent: str, tracestate: str | None) -> None:
         """Make the span with these fields the current one of a request's context."""
-        context.run(self.attach, self.context_class({self.key: self.span_class((traceparent, tracestate))}))
+        context.run(self.attach, self.context_class({self.key: self.span_class(traceparent, tracestate)}))
 
 
 def current_span() -> Current | None:
@@ -41,27 +72,16 @@ def current_span() -> Current | None:
     except ImportError:
         return None
 
-    class RequestSpan(tuple, trace.NonRecordingSpan):  # type: ignore[type-arg]
-        """The server's span, which the server itself records; its ids are read when they are asked for.
-
-        A tuple, because the interpreter makes one without running code.
-        """
+    class RequestSpan(SpanFields, trace.NonRecordingSpan):  # type: ignore[override]
+        """The server's span, which the server itself records; its ids are read when they are asked for."""
 
         __init__ = object.__init__
-        __hash__ = object.__hash__
-        __eq__ = object.__eq__
-
-        def get_span_context(self) -> trace.SpanContext:
-            if "_context" not in vars(self):
-                self._context = _span_context(trace, *self)
-            return self._context
-
-        def __repr__(self) -> str:
-            return f"{type(self).__name__}({self.get_span_context()!r})"
+        _span_context = staticmethod(partial(_span_context, trace))
 
     variable = getattr(_RUNTIME_CONTEXT, "_current_context", None)
-    attach = variable.set if isinstance(variable, contextvars.ContextVar) else contexts.attach
-    return Current(attach, Context, _SPAN_KEY, RequestSpan)
+    if not isinstance(variable, contextvars.ContextVar):
+        return Current(contexts.attach, None, Context, _SPAN_KEY, RequestSpan)
+    return Current(variable.set, variable, Context, _SPAN_KEY, RequestSpan)
 
 
 def _span_context(trace: Any, traceparent: str, tracestate: str | None) -> Any:

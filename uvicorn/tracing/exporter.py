@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -43,7 +44,9 @@ BACKOFF = 1.0
 MOST_PATIENCE = 30.0
 """Seconds that a `retry-after` can ask for."""
 TIMEOUT = 10.0
-"""Seconds for an answer of the collector, until its last byte."""
+"""Seconds for a request to the collector, from the connection to the last byte of the answer."""
+PIECE = 16 * 1024
+"""Bytes that are sent at once: a record of TLS."""
 LONGEST_BODY = 64 * 1024
 """Bytes of the body of an answer that are read."""
 LONGEST_ANSWER = 2 * LONGEST_BODY
@@ -74,25 +77,30 @@ class Outcome(NamedTuple):
     rejected: int = 0
 
 
+def _left(deadline: float) -> float:
+    """Return the seconds until a deadline; raises `TimeoutError` after it."""
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError("timed out")
+    return seconds
+
+
 class _Bounded(io.RawIOBase):
     """An answer as the collector sends it: a timeout of the socket alone begins again with each byte."""
 
-    def __init__(self, source: socket.SocketIO, sock: socket.socket) -> None:
+    def __init__(self, source: socket.SocketIO, sock: socket.socket, deadline: float) -> None:
         self._source = source
         self._sock = sock
-        self._deadline = time.monotonic() + (sock.gettimeout() or TIMEOUT)
+        self._deadline = deadline
         self._room = LONGEST_ANSWER
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        remaining = self._deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError("timed out")
+        self._sock.settimeout(_left(self._deadline))
         if self._room <= 0:
             raise http.client.HTTPException(f"the answer is longer than {LONGEST_ANSWER} bytes")
-        self._sock.settimeout(remaining)
         size = self._source.readinto(buffer)
         self._room -= size or 0
         return size
@@ -106,9 +114,47 @@ class _Bounded(io.RawIOBase):
 class _Response(http.client.HTTPResponse):
     """One that ends in time."""
 
-    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+    def __init__(self, sock: socket.socket, *arguments: Any, deadline: float, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
-        self.fp: Any = io.BufferedReader(_Bounded(self.fp.detach(), sock))
+        self.fp: Any = io.BufferedReader(_Bounded(self.fp.detach(), sock, deadline))
+
+
+class _Connection(http.client.HTTPConnection):
+    """One that connects and sends in time, also where each step of TLS succeeds."""
+
+    deadline = 0.0
+
+    def begin(self, timeout: float) -> None:
+        """Begin a request, which has these seconds until the last byte of its answer."""
+        self.deadline = time.monotonic() + timeout
+        self.response_class = partial(_Response, deadline=self.deadline)  # type: ignore[assignment]
+        self._create_connection = self._open
+
+    # `HTTPConnection.connect` calls it, and then that of HTTPS shakes hands with the timeout of the socket.
+    def _open(self, address: tuple[str, int], *_: Any) -> socket.socket:
+        failure: OSError = TimeoutError("timed out")
+        for found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            try:
+                sock = socket.create_connection((str(found[4][0]), address[1]), _left(self.deadline))
+            except OSError as exc:
+                failure = exc
+            else:
+                sock.settimeout(max(self.deadline - time.monotonic(), 0.001))
+                return sock
+        raise failure
+
+    def send(self, data: Any) -> None:
+        """Send in pieces, each of which has the time that is left."""
+        if self.sock is None:
+            self.connect()
+        rest = memoryview(data)
+        while rest:
+            self.sock.settimeout(_left(self.deadline))
+            rest = rest[self.sock.send(rest[:PIECE]) :]
+
+
+class _SecureConnection(_Connection, http.client.HTTPSConnection):
+    """The same with TLS."""
 
 
 class Exporter:
@@ -134,10 +180,11 @@ class Exporter:
         self._headers.update(options.headers)
         self._compresses = options.compresses
         self._envelope = Envelope(options.resource, version)
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: _Connection | None = None
         self._sending = 0  # spans of the batch that is being delivered
         self._woken = threading.Event()
         self._ending = threading.Event()
+        self._is_closed = False
         self._deadline = 0.0  # once it is ending
         self._overflow_seen = 0
         self._unreported = 0
@@ -165,8 +212,11 @@ class Exporter:
             self._thread.join(FLUSH)
         waiting = len(self._spans)
         del self._spans[:waiting]
+        self._is_closed = True
         left = waiting + self._sending
         if left:
+            self._page.add(SPANS, waiting)
+            self._page.add(SPANS_DROPPED, left)
             logger.warning("Dropped %d OpenTelemetry spans at shutdown: no answer of %s.", left, self._url)
 
     # The thread's side.
@@ -194,7 +244,7 @@ class Exporter:
                 dropped, reason = self._deliver(batch)
             finally:
                 self._sending = 0
-            if dropped:
+            if dropped and not self._is_closed:  # otherwise `close` has counted them
                 self._drop(dropped, reason)
             self._count_overflow()
         self._report()
@@ -207,10 +257,10 @@ class Exporter:
             self._drop(count, f"{MAX_PENDING} wait for {self._parts.netloc} already")
 
     def _drop(self, count: int, reason: str) -> None:
-        self._page.add(SPANS_DROPPED, count)
         self._unreported += count
         self._reason = printable(reason[:MOST_REASON])
         self._report()
+        self._page.add(SPANS_DROPPED, count)
 
     def _report(self) -> None:
         """Log how many were dropped since the last line."""
@@ -258,12 +308,10 @@ class Exporter:
         timeout = min(TIMEOUT, max(self._remaining(), 0.1))
         connection = self._connection
         if connection is None:
-            kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
+            kind = _SecureConnection if self._parts.scheme == "https" else _Connection
             assert self._parts.hostname is not None
-            self._connection = connection = kind(self._parts.hostname, self._parts.port, timeout=timeout)
-            connection.response_class = _Response
-        elif connection.sock is not None:
-            connection.sock.settimeout(timeout)
+            self._connection = connection = kind(self._parts.hostname, self._parts.port)
+        connection.begin(timeout)
         connection.request("POST", self._parts.path, body, headers)
         response = connection.getresponse()
         answer = response.read(LONGEST_BODY)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from uvicorn.rules.syntax import TOKEN
+from uvicorn.rules.syntax import TOKEN, without_secrets
 
 FROM_ENVIRONMENT = "env"
 """The value of the setting that leaves the address to the environment."""
@@ -69,7 +69,7 @@ def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or not url.isascii() or not url.isprintable():
         raise ValueError("write the URL of a collector, as in http://localhost:4318.")
-    if parts.username is not None or parts.query or parts.fragment or " " in url:
+    if "@" in url or parts.query or parts.fragment or " " in url:
         raise ValueError("write a URL without credentials, query and fragment.")
     _ = parts.port  # raises if it is no number
     return url
@@ -113,7 +113,7 @@ def _url(endpoint: str, environment: Mapping[str, str]) -> str:
     try:
         url = _checked(value or DEFAULT_ENDPOINT)
     except ValueError as exc:
-        raise ValueError(f"{name}={value!r}: {exc}") from None
+        raise ValueError(f"{name}={without_secrets(repr(value))}: {exc}") from None
     return url if name.endswith("TRACES_ENDPOINT") and value else _below(url)
 
 

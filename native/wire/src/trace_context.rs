@@ -63,17 +63,31 @@ fn digit(byte: u8) -> Option<u8> {
 #[inline]
 pub fn format(trace: &[u8; 16], span: &[u8; 8], flags: u8) -> [u8; LENGTH] {
     let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-    put(text.get_mut(3..35), trace);
-    put(text.get_mut(36..52), span);
-    put(text.get_mut(53..), &[flags]);
+    let (high, low) = (digits_of(trace), digits_of(span));
+    for (place, digits) in text.get_mut(3..35).into_iter().flat_map(|place| place.as_chunks_mut().0).zip(high) {
+        *place = digits;
+    }
+    for (place, digits) in text.get_mut(36..52).into_iter().flat_map(|place| place.as_chunks_mut().0).zip(low) {
+        *place = digits;
+    }
+    let [.., first, second] = &mut text;
+    (*first, *second) = (hex(flags >> 4), hex(flags & 15));
     text
 }
 
+/// Hexadecimal digits, eight at a time.
 #[inline]
-fn put(place: Option<&mut [u8]>, bytes: &[u8]) {
-    for (pair, byte) in place.unwrap_or_default().chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&[hex(byte >> 4), hex(byte & 15)]);
-    }
+fn digits_of(bytes: &[u8]) -> impl Iterator<Item = [u8; 8]> {
+    bytes.as_chunks().0.iter().map(|four| {
+        // One digit to a byte.
+        let mut digits = u64::from(u32::from_be_bytes(*four));
+        digits = (digits | digits << 16) & 0x0000_ffff_0000_ffff;
+        digits = (digits | digits << 8) & 0x00ff_00ff_00ff_00ff;
+        digits = (digits | digits << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+        let letters = (digits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+        let letter_offset = u64::from(b'a' - 10 - b'0');
+        (digits + 0x3030_3030_3030_3030 + letters * letter_offset).to_be_bytes()
+    })
 }
 
 const fn hex(half: u8) -> u8 {

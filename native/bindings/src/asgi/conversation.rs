@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict};
 use super::gate::Ticket;
 use super::host::Host;
 use super::message;
+use crate::base::current_span::Trace;
 use crate::base::error;
 use crate::base::line::Line;
 use crate::base::waiter::Waiter;
@@ -84,6 +85,15 @@ pub(super) const REQUEST: &str = "RequestResponseCycle";
 pub(crate) trait Conversation {
     fn host(&self) -> &Rc<Host>;
     fn scope(&self) -> &Py<PyDict>;
+
+    /// What its scope has of its trace.
+    #[cold]
+    fn trace<'py>(&self, py: Python<'py>) -> PyResult<Option<Trace<'py>>> {
+        let (scope, names) = (self.scope().bind(py), &self.host().names);
+        let Some(Ok(parent)) = scope.get_item(&names.traceparent)?.map(Bound::cast_into) else { return Ok(None) };
+        let state = scope.get_item(&names.tracestate)?.and_then(|state| state.cast_into().ok());
+        Ok(Some((parent, state)))
+    }
     /// The facts of a request; `None` for any other conversation.
     fn facts(&self, _py: Python<'_>) -> PyResult<Option<Facts>> {
         Ok(None)

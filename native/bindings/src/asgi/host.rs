@@ -76,7 +76,7 @@ impl Host {
                 (!found.is_none()).then(|| found.unbind())
             },
             identity: Identity::new(config, state, home.settings.shortcuts.take(Shortcut::Texts))?,
-            tracing: Tracing::of_state(state)?.map(Box::new),
+            tracing: Tracing::of_state(state, &home)?.map(Box::new),
             turns: RefCell::default(),
             flushes_after_turn: Cell::new(false),
             total_requests: Arc::default(),

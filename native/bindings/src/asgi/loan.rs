@@ -7,8 +7,9 @@
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyString};
 
+use crate::base::current_span::Trace;
 use crate::base::ffi::text::OwnText;
 use crate::base::ffi::{dict, refcount};
 
@@ -52,13 +53,27 @@ pub(crate) struct Loan {
     shares_state: bool,
     /// The generated id of the last request.
     pub(super) id: Option<OwnText>,
+    /// The `traceparent` of the last request.
+    pub(super) traceparent: Option<OwnText>,
+    /// The `tracestate` of this request.
+    pub(super) tracestate: Option<Py<PyString>>,
 }
 
 impl Loan {
     /// Of a copy of the pattern with these items.
     pub(super) fn new(py: Python<'_>, pattern: &Items) -> Self {
         let items = pattern.iter().map(|(key, value)| (key.clone_ref(py), value.clone_ref(py))).collect();
-        Self { items, version: None, is_all: false, asgi_version: None, copied: None, shares_state: false, id: None }
+        Self {
+            items,
+            version: None,
+            is_all: false,
+            asgi_version: None,
+            copied: None,
+            shares_state: false,
+            id: None,
+            traceparent: None,
+            tracestate: None,
+        }
     }
 
     /// Start another copy, which gets the remains of the last one.
@@ -88,7 +103,20 @@ impl Loan {
     #[inline]
     pub(super) fn take_id(&mut self, py: Python<'_>) -> Option<OwnText> {
         let id = self.id.take();
-        id.filter(|id| self.value(py, ScopeField::RequestId).is_some_and(|value| id.is(value)))
+        id.filter(|id| self.value(py, ScopeField::RequestId).is_some_and(|value| id.is(value.as_unbound())))
+    }
+
+    /// The same of its `traceparent`.
+    #[inline]
+    pub(super) fn take_traceparent(&mut self) -> Option<OwnText> {
+        let last = self.traceparent.take();
+        last.filter(|last| self.items.last().is_some_and(|(_, value)| last.is(value)))
+    }
+
+    /// What a scope has of its trace.
+    pub(super) fn trace<'py>(&self, py: Python<'py>) -> Option<Trace<'py>> {
+        let state = self.tracestate.as_ref().map(|state| state.bind(py).clone());
+        self.traceparent.as_ref().map(|text| (text.get(py), state))
     }
 
     /// See to it that the scope has `value` in this place.

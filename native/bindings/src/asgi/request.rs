@@ -13,6 +13,7 @@ use super::exchange::{Body, Client, Exchange, State};
 use super::gate::Ticket;
 use super::host::Host;
 use super::send::send;
+use crate::base::current_span::Trace;
 use crate::base::line::{Line, WOKEN_TOGETHER};
 
 impl Conversation for Exchange {
@@ -22,6 +23,11 @@ impl Conversation for Exchange {
 
     fn scope(&self) -> &Py<PyDict> {
         &self.scope
+    }
+
+    #[inline]
+    fn trace<'py>(&self, py: Python<'py>) -> PyResult<Option<Trace<'py>>> {
+        Ok(self.loan.trace(py))
     }
 
     #[cold]

@@ -16,6 +16,7 @@ use super::mounts::Mounts;
 use super::peer::Peer;
 use super::scope::{Fields, Lent, Request, ScopeTemplate};
 use super::stream::Stream;
+use super::tracing::Api;
 use crate::base::connections::Connections;
 use crate::base::ffi::call::copy_context;
 use crate::base::ffi::refcount::{is_held_by, is_known_to};
@@ -309,7 +310,7 @@ impl Runner {
             // A cycle that a program holds keeps its conversation, whose `receive()` reports the end.
             let is_fit = served.is_forgotten(py);
             self.spare_cycles.give(served, is_fit, |served| served.cycle.get().reset());
-            return keywords?.map_or(Ok(()), |keywords| self.eager_call.give(py, keywords, &host.names));
+            return keywords?.map_or(Ok(()), |keywords| self.give(py, keywords));
         }
         let cycle = served.cycle.clone_ref(py);
         // It is left to its task.
@@ -321,18 +322,24 @@ impl Runner {
             let end = self.end_with.bind(py).call1((&cycle,))?;
             task.call_method1("add_done_callback", (end,))?;
         }
-        keywords.map_or(Ok(()), |keywords| self.eager_call.give(py, keywords, &host.names))
+        keywords.map_or(Ok(()), |keywords| self.give(py, keywords))
     }
 
-    /// Make the span of a request or WebSocket the current one of its context.
-    #[cold]
-    #[inline(never)]
-    fn enter_span<'py>(&self, context: Bound<'py, PyAny>, served: &Served) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(tracing) = &self.host.tracing {
-            let conversation = served.cycle.get().conversation()?;
-            tracing.enter(&self.host.names, &context, conversation.scope().bind(context.py()))?;
+    /// Take back the keywords of a task's start.
+    #[inline]
+    fn give(&self, py: Python<'_>, keywords: Keywords) -> PyResult<()> {
+        if let Some(span) = self.eager_call.give(py, keywords, &self.host.names)?
+            && let Some(api) = self.api()
+        {
+            api.keep(span);
         }
-        Ok(context)
+        Ok(())
+    }
+
+    /// What makes the spans of requests the current ones of their contexts.
+    #[inline]
+    fn api(&self) -> Option<&Api> {
+        self.host.tracing.as_ref().and_then(|tracing| tracing.api.as_ref())
     }
 
     /// The task of a cycle; one that starts eagerly may be over by now, and returns its arguments.
@@ -346,13 +353,18 @@ impl Runner {
         let names = &host.names;
         let reset = host.settings.reset_contextvars;
         let base = host.context.bind(py);
-        let is_traced = host.tracing.is_some();
+        let api = self.api();
+        let trace = if api.is_some() { served.cycle.get().conversation()?.trace(py)? } else { None };
         let context = || {
-            let context = if reset { self.new_context.bind(py).call0() } else { copy_context(base) };
-            if is_traced { self.enter_span(context?, served) } else { context }
+            let context = if reset { self.new_context.bind(py).call0() } else { copy_context(base) }?;
+            let span = match (api, &trace) {
+                (Some(api), Some(trace)) => api.enter(&context, trace)?,
+                _ => None,
+            };
+            Ok((context, span))
         };
         if start == Start::Eagerly && !self.reentrance.is_given(host, py)? {
-            let keywords = self.eager_call.take(py, names, !is_traced && (reset || is_empty(base)), context)?;
+            let keywords = self.eager_call.take(py, names, reset || is_empty(base), trace.as_ref(), context)?;
             let task = self.eager_call.start(served.arguments.bind(py), &keywords)?;
             return Ok((task, Some(keywords)));
         }
@@ -366,13 +378,17 @@ impl Runner {
             }
             Start::Eagerly | Start::Later => cycle.clone(),
         };
+        let (context, span) = context()?;
+        if let (Some(api), Some(span)) = (api, span) {
+            api.keep(span);
+        }
         let task = if host.task_context && start == Start::Later {
             let keywords = PyDict::new(py);
-            keywords.set_item(&names.context, context()?)?;
+            keywords.set_item(&names.context, context)?;
             event_loop.call_method(&names.create_task, (coroutine,), Some(&keywords))
         } else {
             // Before 3.11 a task always copies the current context; a factory or a double need not know the keyword.
-            context()?.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, coroutine))
+            context.call_method1(&names.run, (event_loop.getattr(&names.create_task)?, coroutine))
         };
         Ok((task?, None))
     }

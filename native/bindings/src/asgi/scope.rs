@@ -338,8 +338,11 @@ fn begin_span(
     request: &Request<'_, impl Fields>,
 ) -> PyResult<(Option<Box<RequestSpan>>, bool)> {
     let py = scope.py();
+    let mut last = loan.take_traceparent();
     let headers = loan.value(py, ScopeField::Headers).filter(|_| request.fields.name_parent());
-    let begun = tracing.begin(py, request.method, headers)?;
+    let begun = tracing.begin(py, request.method, headers, &mut last)?;
+    loan.traceparent = last;
+    loan.tracestate = begun.tracestate.as_ref().map(|state| state.clone().unbind());
     loan.show_last(scope, &begun.traceparent)?;
     let is_all = begun.tracestate.is_none();
     if let Some(state) = begun.tracestate {

@@ -2,6 +2,7 @@
 //! `WebSocket`s use that itself.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use chacha20::ChaCha12Rng;
@@ -16,15 +17,22 @@ use wire::trace_context::{self, SAMPLED, TraceParent};
 
 use super::loan::{Loan, ScopeField};
 use crate::base::course::nanoseconds;
+use crate::base::current_span::{CurrentSpan, Trace};
 use crate::base::ffi::call::in_context;
-use crate::base::ffi::text::ascii;
+use crate::base::ffi::text::{OwnText, ascii};
+use crate::base::home::Home;
 use crate::base::metrics::Metrics;
 use crate::base::names::Names;
+use crate::base::reuse::Reuse;
+use crate::base::settings::Settings;
+use crate::base::shortcuts::Shortcut;
 
 const TRACEPARENT: &[u8] = b"traceparent";
 const TRACESTATE: &[u8] = b"tracestate";
 const HOST: &[u8] = b"host";
 const USER_AGENT: &[u8] = b"user-agent";
+/// References to an unused `traceparent` that is in a scope: the scope, its `Loan`, and the caller who may overwrite it.
+const HOLDERS: isize = 3;
 
 /// The tracer of one event loop, if requests are traced.
 pub(crate) struct Tracing {
@@ -35,7 +43,7 @@ pub(crate) struct Tracing {
     most_pending: usize,
     batch: usize,
     /// If OpenTelemetry's API is in this process.
-    current: Option<Current>,
+    pub(super) api: Option<Api>,
     route_of: Py<PyAny>,
     follows_parent: bool,
     /// A request without a parent is sampled if the low 64 bits of its trace id are below.
@@ -43,17 +51,51 @@ pub(crate) struct Tracing {
     has_query: bool,
     /// Knows how long the connection has waited that is being served.
     metrics: Metrics,
-    random: RefCell<ChaCha12Rng>,
+    random: RefCell<Ids>,
     /// Where a span is encoded: no borrow is held meanwhile.
     scratch: Cell<Vec<u8>>,
 }
 
+/// Ids at random, of traces and spans.
+struct Ids {
+    random: ChaCha12Rng,
+    made: [[u8; 24]; 64],
+    used: usize,
+}
+
+impl Ids {
+    fn new(random: ChaCha12Rng) -> Self {
+        Self { random, made: [[0; 24]; 64], used: usize::MAX }
+    }
+
+    /// Of a trace and a span.
+    #[inline]
+    fn next(&mut self) -> ([u8; 16], [u8; 8]) {
+        if self.used >= self.made.len() {
+            self.random.fill_bytes(self.made.as_flattened_mut());
+            self.used = 0;
+        }
+        let made = self.made.get(self.used).and_then(|made| made.split_first_chunk::<16>());
+        self.used += 1;
+        let (trace, id) = made.unwrap_or((&[1; 16], &[1; 8]));
+        (*trace, id.first_chunk().copied().unwrap_or([1; 8]))
+    }
+}
+
+/// Contexts of requests that wait for their end, at most: their spans serve others then.
+const MAX_KEPT: usize = 64;
+
 /// What makes a span the current one of a context: a `Current` of Python.
-struct Current {
+pub(super) struct Api {
     attach: Py<PyAny>,
     context_class: Py<PyAny>,
     key: Py<PyAny>,
     span_class: Py<PyAny>,
+    /// That `attach` sets, if it does nothing else, and the shortcut `spans` is taken.
+    variable: Option<Py<PyAny>>,
+    reuse: Reuse,
+    /// Those that may be free by now, the oldest first.
+    kept: RefCell<VecDeque<CurrentSpan>>,
 }
 
 /// The span of a request that is sampled.
@@ -83,53 +125,46 @@ pub(super) struct Begun<'py> {
 
 impl Tracing {
     /// That of a `ServerState`, if it traces.
-    pub(super) fn of_state(state: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+    pub(super) fn of_state(state: &Bound<'_, PyAny>, home: &Home) -> PyResult<Option<Self>> {
         let py = state.py();
         let Some(python) = state.getattr_opt("tracer")?.filter(|tracer| !tracer.is_none()) else { return Ok(None) };
         let seed = py.import("os")?.call_method1("urandom", (size_of::<<ChaCha12Rng as SeedableRng>::Seed>(),))?;
         let current = python.getattr("current")?;
-        let current = if current.is_none() {
-            None
-        } else {
-            let part = |name| current.getattr(name).map(Bound::unbind);
-            Some(Current {
-                attach: part("attach")?,
-                context_class: part("context_class")?,
-                key: part("key")?,
-                span_class: part("span_class")?,
-            })
-        };
+        let api = if current.is_none() { None } else { Some(Api::of(&current, &home.settings)?) };
         Ok(Some(Self {
             spans: python.getattr("spans")?.cast_into()?.unbind(),
             most_pending: python.getattr("most_pending")?.extract()?,
             batch: python.getattr("batch")?.extract()?,
-            current,
+            api,
             route_of: python.getattr("route_of")?.unbind(),
             follows_parent: python.getattr("follows_parent")?.extract()?,
             bound: python.getattr("bound")?.extract()?,
             has_query: python.getattr("has_query")?.extract()?,
             metrics: Metrics::new(&python.getattr("page")?.getattr("words")?)?,
-            random: RefCell::new(ChaCha12Rng::from_seed(seed.cast::<PyBytes>()?.as_bytes().try_into()?)),
+            random: RefCell::new(Ids::new(ChaCha12Rng::from_seed(seed.cast::<PyBytes>()?.as_bytes().try_into()?))),
             scratch: Cell::default(),
             python: python.unbind(),
         }))
     }
 
-    /// Begin the span of a request; `headers` are given if one of them may name its parent.
+    /// Begin the span of a request; `headers` are given if one of them may name its parent. The text is put into `last`,
+    /// which holds that of the previous request if it is still in the scope.
     pub(super) fn begin<'py>(
         &self,
         py: Python<'py>,
         method: Method,
         headers: Option<&Bound<'py, PyAny>>,
+        last: &mut Option<OwnText>,
     ) -> PyResult<Begun<'py>> {
-        let mut ids = [0; 24];
-        self.random.borrow_mut().fill_bytes(&mut ids);
-        let (&made, id) = ids.split_first_chunk::<16>().unwrap_or((&[1; 16], &[1; 8]));
-        let id = id.first_chunk().copied().unwrap_or([1; 8]);
+        let (made, id) = self.random.borrow_mut().next();
         let (parent, tracestate) = headers.map_or((None, None), named_parent);
         let trace = parent.map_or(made, |parent| parent.trace);
         let flags = self.flags(&trace, parent);
-        let traceparent = ascii(py, &trace_context::format(&trace, &id, flags))?;
+        let text = trace_context::format(&trace, &id, flags);
+        let traceparent = match last {
+            Some(last) if last.rewrite(py, HOLDERS, &text) => last.get(py),
+            _ => last.insert(OwnText::new(py, &text)?).get(py),
+        };
         let span = (flags & SAMPLED != 0).then(|| {
             let waited = self.metrics.read_delay();
             let (wall, now) = (SystemTime::now(), Instant::now());
@@ -162,19 +197,6 @@ impl Tracing {
                 parent.map_or(0, |parent| parent.flags & !SAMPLED) | if is_sampled { SAMPLED } else { 0 }
             }
         }
-    }
-
-    /// Make the server's span the current one in the `context` of a request or WebSocket.
-    pub(super) fn enter(&self, names: &Names, context: &Bound<'_, PyAny>, scope: &Bound<'_, PyDict>) -> PyResult<()> {
-        let py = context.py();
-        let Some(Current { attach, context_class, key, span_class }) = &self.current else { return Ok(()) };
-        let Some(traceparent) = scope.get_item(&names.traceparent)? else { return Ok(()) };
-        let tracestate = scope.get_item(&names.tracestate)?;
-        let span = span_class.bind(py).call1(((traceparent, tracestate),))?;
-        let content = PyDict::new(py);
-        content.set_item(key, span)?;
-        let current = context_class.bind(py).call1((content,))?;
-        in_context(context, || attach.bind(py).call1((current,)).map(drop))?
     }
 
     /// The `ServerSpan` of a WebSocket with this scope, if it is sampled.
@@ -263,6 +285,59 @@ impl Tracing {
             }
         }
         Ok(None)
+    }
+}
+
+impl Api {
+    fn of(current: &Bound<'_, PyAny>, settings: &Settings) -> PyResult<Self> {
+        let part = |name| current.getattr(name).map(Bound::unbind);
+        let takes = settings.shortcuts.take(Shortcut::Spans) && settings.reuse != Reuse::Off;
+        let variable = current.getattr("variable")?;
+        Ok(Self {
+            attach: part("attach")?,
+            context_class: part("context_class")?,
+            key: part("key")?,
+            span_class: part("span_class")?,
+            variable: (takes && !variable.is_none()).then(|| variable.unbind()),
+            reuse: settings.reuse,
+            kept: RefCell::default(),
+        })
+    }
+
+    /// Make the server's span the current one in the `context` of a request or WebSocket. Returns it, if it can be that
+    /// of another one afterwards.
+    #[inline(never)]
+    pub(super) fn enter(&self, context: &Bound<'_, PyAny>, trace: &Trace<'_>) -> PyResult<Option<CurrentSpan>> {
+        let py = context.py();
+        let attach = |value: &Bound<'_, PyAny>| in_context(context, || self.attach.bind(py).call1((value,)).map(drop))?;
+        let kept = self.kept.borrow_mut().pop_front();
+        match kept {
+            Some(kept) if kept.is_free(py) && self.reuse == Reuse::Poison => kept.poison(),
+            Some(kept) if kept.is_free(py) => {
+                kept.fill(trace)?;
+                attach(kept.value(py))?;
+                return Ok(Some(kept));
+            }
+            Some(kept) if !kept.is_watched(py) => self.keep(kept),
+            _ => {}
+        }
+        let (traceparent, tracestate) = trace;
+        let span = self.span_class.bind(py).call1((traceparent, tracestate))?;
+        let content = PyDict::new(py);
+        content.set_item(&self.key, &span)?;
+        let value = self.context_class.bind(py).call1((content,))?;
+        attach(&value)?;
+        let Some(variable) = &self.variable else { return Ok(None) };
+        Ok(CurrentSpan::new(variable.bind(py), self.key.bind(py), &value, &span))
+    }
+
+    /// Keep a span whose request may last longer.
+    pub(super) fn keep(&self, span: CurrentSpan) {
+        let mut kept = self.kept.borrow_mut();
+        kept.push_back(span);
+        let oldest = if kept.len() > MAX_KEPT { kept.pop_front() } else { None };
+        drop(kept);
+        drop(oldest);
     }
 }
 

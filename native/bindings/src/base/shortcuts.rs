@@ -25,9 +25,10 @@ pub(crate) enum Shortcut {
     Logging,
     Heads,
     Events,
+    Spans,
 }
 
-const ALL: [(Shortcut, &str); 17] = [
+const ALL: [(Shortcut, &str); 18] = [
     (Shortcut::Coroutines, "coroutines"),
     (Shortcut::Eager, "eager"),
     (Shortcut::Waiters, "waiters"),
@@ -45,6 +46,7 @@ const ALL: [(Shortcut, &str); 17] = [
     (Shortcut::Logging, "logging"),
     (Shortcut::Heads, "heads"),
     (Shortcut::Events, "events"),
+    (Shortcut::Spans, "spans"),
 ];
 
 /// The shortcuts of this process outside of any server: as on import, and then as its last server.

@@ -7,6 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
+use super::current_span::{CurrentSpan, Trace};
 use super::ffi::{call, dict, refcount};
 use super::home::Home;
 use super::names::Names;
@@ -62,6 +63,8 @@ pub(crate) struct EagerCall {
 pub(crate) struct Keywords {
     dict: Py<PyDict>,
     context: Option<Py<PyAny>>,
+    /// The only content of the context, if it has any.
+    span: Option<CurrentSpan>,
 }
 
 impl EagerCall {
@@ -80,24 +83,31 @@ impl EagerCall {
         Ok(Self { class: class.clone().unbind(), pattern: pattern.unbind(), spare: Single::new(reuse) })
     }
 
-    /// Keywords with a context that is empty, if one `may_be_empty` and is at hand, and otherwise with a `new` one.
+    /// Keywords with a context that is empty but for the span of `trace`, if one `may_be_empty` and is at hand, and
+    /// otherwise with a `new` one.
     #[inline]
     pub(crate) fn take<'py>(
         &self,
         py: Python<'py>,
         names: &Names,
         may_be_empty: bool,
-        new: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+        trace: Option<&Trace<'py>>,
+        new: impl FnOnce() -> PyResult<(Bound<'py, PyAny>, Option<CurrentSpan>)>,
     ) -> PyResult<Keywords> {
         let spare = self.spare.take().filter(|keywords| refcount::is_held_by(keywords.dict.bind(py), 1));
         let dict = match spare {
-            Some(keywords) if may_be_empty && keywords.has_empty_context(py) => return Ok(keywords),
+            Some(keywords) if may_be_empty && keywords.span.is_some() == trace.is_some() && keywords.are_still(py) => {
+                if let (Some(span), Some(trace)) = (&keywords.span, trace) {
+                    span.fill(trace)?;
+                }
+                return Ok(keywords);
+            }
             Some(keywords) => keywords.dict,
             None => self.pattern.bind(py).copy()?.unbind(),
         };
-        let context = new()?;
+        let (context, span) = new()?;
         dict.bind(py).set_item(&names.context, &context)?;
-        Ok(Keywords { dict, context: Some(context.unbind()) })
+        Ok(Keywords { dict, context: Some(context.unbind()), span })
     }
 
     /// Start a task.
@@ -112,31 +122,52 @@ impl EagerCall {
     }
 
     /// Take back the arguments of a task's start. If the task is over and gone, its context serves the next one,
-    /// provided that it is empty and has no other holder.
+    /// provided that it is empty but for its span, and has no other holder. Returns the span if the context has one.
     #[inline]
-    pub(crate) fn give(&self, py: Python<'_>, mut keywords: Keywords, names: &Names) -> PyResult<()> {
+    pub(crate) fn give(&self, py: Python<'_>, mut keywords: Keywords, names: &Names) -> PyResult<Option<CurrentSpan>> {
         if !refcount::is_held_by(keywords.dict.bind(py), 1) {
-            return Ok(());
+            return Ok(keywords.span);
         }
         let dict = keywords.dict.bind(py);
         let stands = dict.get_item(&names.context)?;
         let is_same = matches!((&stands, &keywords.context), (Some(stands), Some(context)) if stands.is(context));
         drop(stands);
-        if !is_same || !keywords.has_empty_context(py) {
+        let is_fit = is_same && keywords.are_fit(py);
+        let mut span = None;
+        if !is_fit {
             dict.set_item(&names.context, py.None())?;
-            keywords.context = None;
+            let context = keywords.context.take();
+            let is_over = context.is_some_and(|context| refcount::is_held_by(context.bind(py), 1));
+            span = keywords.span.take().filter(|_| !is_over);
+        } else if self.spare.poisons()
+            && let Some(span) = &keywords.span
+        {
+            span.poison();
         }
         self.spare.give(keywords);
-        Ok(())
+        Ok(span)
     }
 }
 
 impl Keywords {
-    /// Whether the context has no other holder, and is empty.
+    /// Whether it still has no other holder, so that its content is what it was.
     #[inline]
-    fn has_empty_context(&self, py: Python<'_>) -> bool {
-        let context = self.context.as_ref().map(|context| context.bind(py));
-        context.is_some_and(|context| refcount::is_known_to(context, 2) && is_empty(context))
+    fn are_still(&self, py: Python<'_>) -> bool {
+        match (&self.context, &self.span) {
+            (Some(context), Some(span)) => refcount::is_known_to(context.bind(py), 2) && span.is_held_once(py),
+            _ => self.are_fit(py),
+        }
+    }
+
+    /// Whether the context has no other holder, and is empty but for the span.
+    #[inline]
+    fn are_fit(&self, py: Python<'_>) -> bool {
+        let Some(context) = self.context.as_ref().map(|context| context.bind(py)) else { return false };
+        refcount::is_known_to(context, 2)
+            && match &self.span {
+                Some(span) => span.is_alone_in(context),
+                None => is_empty(context),
+            }
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod end_timer;
 #[cfg(target_os = "linux")]
 pub(crate) mod pending;
 pub(crate) mod refcount;
+pub(crate) mod referents;
 pub(crate) mod slots;
 pub(crate) mod text;
 pub(crate) mod thread_bound;

@@ -20,13 +20,16 @@ pub(crate) fn is_known_to<T>(object: &Bound<'_, T>, count: isize) -> bool {
 
 /// Whether there are weak references to `object`.
 #[inline]
-fn is_watched<T>(object: &Bound<'_, T>) -> bool {
+pub(crate) fn is_watched<T>(object: &Bound<'_, T>) -> bool {
     let object = object.as_ptr();
-    // SAFETY: the object is live. A positive offset says where it keeps the list, null when empty; 0 that it has none.
+    // SAFETY: the object is live. The offset says where it keeps the list, null when empty: a positive one inside, from 3.12
+    // on also a negative one, before its head. 0 says that it has none.
     unsafe {
         match (*ffi::Py_TYPE(object)).tp_weaklistoffset {
             0 => false,
-            offset @ 1.. => !object.byte_offset(offset).cast::<*mut ffi::PyObject>().read().is_null(),
+            offset if offset > 0 || cfg!(Py_3_12) => {
+                !object.byte_offset(offset).cast::<*mut ffi::PyObject>().read().is_null()
+            }
             _ => true,
         }
     }

@@ -39,7 +39,7 @@ impl OwnText {
         self.0.bind(py).clone()
     }
 
-    pub(crate) fn is(&self, object: &Bound<'_, PyAny>) -> bool {
+    pub(crate) fn is(&self, object: &Py<PyAny>) -> bool {
         self.0.is(object)
     }
 
