@@ -1,5 +1,6 @@
 //! The base of all rooms, without any protocol: Python objects, the event loop, buffers, errors.
 
+pub(crate) mod allocations;
 pub(crate) mod clock;
 pub(crate) mod connections;
 pub(crate) mod coroutine;

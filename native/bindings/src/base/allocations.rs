@@ -1,0 +1,340 @@
+//! A sample of the memory that the interpreter has allocated and not freed: a block for each `interval` bytes on average.
+//!
+//! The gaps between samples are random, so that each byte is as likely as any other to be in one, whatever the pattern of
+//! the program. While nothing is sampled, the functions of the allocator are not ours. While it is, an allocation costs a
+//! subtraction, and a release a look at a byte; the table is locked only for blocks that may be in it.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::ffi::allocators::{self, Origin};
+
+/// Different stacks that are remembered.
+const MOST_STACKS: usize = 16_384;
+
+/// Blocks that are remembered.
+const MOST_BLOCKS: usize = 262_144;
+
+/// As many bits of a block's address decide where in the filter it counts.
+const FILTER_BITS: u32 = 16;
+
+/// Bytes until the next sample. Threads may overwrite each other's number without the GIL: a gap is random anyway.
+static LEFT: AtomicI64 = AtomicI64::new(i64::MAX);
+static RANDOM: AtomicU64 = AtomicU64::new(0);
+/// A sample is being taken: what that allocates is none.
+static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
+/// How many blocks of the table have an address with these bits. A place that was full once remains so.
+static FILTER: [AtomicU8; 1 << FILTER_BITS] = [const { AtomicU8::new(0) }; 1 << FILTER_BITS];
+/// Never locked while the interpreter allocates or frees.
+static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+
+/// Code and line.
+type Place = (usize, i32);
+
+/// A block of memory.
+pub(crate) struct Record {
+    stack: u32,
+    /// Who has allocated it; 0 for nobody known.
+    owner: usize,
+    size: usize,
+    /// The number of snapshots before it.
+    generation: u32,
+}
+
+struct Table {
+    interval: u64,
+    frames: usize,
+    generation: u32,
+    interpreter: usize,
+    variable: Py<PyAny>,
+    blocks: HashMap<usize, Record>,
+    stacks: HashMap<Arc<[Place]>, u32>,
+    codes: HashMap<usize, Py<PyAny>>,
+    /// With the number of their blocks.
+    owners: HashMap<usize, (Py<PyAny>, usize)>,
+    /// Owners without blocks: what they hold is not to be freed in the midst of an allocation.
+    released: Vec<Py<PyAny>>,
+}
+
+fn table() -> MutexGuard<'static, Option<Table>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[inline]
+fn counter(block: usize) -> &'static AtomicU8 {
+    // Blocks begin at multiples of 16. The product's upper bits depend on all bits of the address.
+    let mixed = (block as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - FILTER_BITS);
+    #[expect(clippy::cast_possible_truncation, reason = "it has as many bits as the filter has places")]
+    &FILTER[mixed as usize & ((1 << FILTER_BITS) - 1)]
+}
+
+/// A block was allocated, unless it is 0.
+#[inline]
+pub(crate) fn note(block: usize, size: usize) {
+    let left = LEFT.load(Relaxed).saturating_sub_unsigned(size as u64);
+    LEFT.store(left, Relaxed);
+    if left < 0 {
+        sample(block, size);
+    }
+}
+
+/// A block is about to be freed.
+#[inline]
+pub(crate) fn forget(block: usize) {
+    if counter(block).load(Relaxed) != 0 {
+        take_known(block);
+    }
+}
+
+/// Return the record of a block that may move.
+#[inline]
+pub(crate) fn take(block: usize) -> Option<Record> {
+    if counter(block).load(Relaxed) == 0 { None } else { take_known(block) }
+}
+
+/// The block has not moved.
+#[cold]
+pub(crate) fn restore(block: usize, record: Record) {
+    if let Some(table) = table().as_mut() {
+        table.put(block, record);
+    }
+}
+
+#[cold]
+fn take_known(block: usize) -> Option<Record> {
+    table().as_mut().and_then(|table| table.take(block))
+}
+
+#[cold]
+fn sample(block: usize, size: usize) {
+    if block == 0 || IS_SAMPLING.swap(true, Relaxed) {
+        return; // the next one is sampled instead
+    }
+    // A panic must not leave a function that C calls.
+    let _ = catch_unwind(AssertUnwindSafe(|| take_sample(block, size)));
+    IS_SAMPLING.store(false, Relaxed);
+}
+
+fn take_sample(block: usize, size: usize) {
+    let (frames, interpreter, variable) = match table().as_ref() {
+        Some(table) => (table.frames, table.interpreter, table.variable.as_ptr()),
+        None => return LEFT.store(i64::MAX, Relaxed),
+    };
+    allocators::with_origin(interpreter, variable, frames, |origin| {
+        if let Some(table) = table().as_mut() {
+            LEFT.store(table.gap(), Relaxed);
+            table.add(block, size, &origin);
+        }
+    });
+}
+
+impl Table {
+    /// A random number of bytes, `interval` on average, distributed as the gaps between independent events are.
+    fn gap(&self) -> i64 {
+        let mut number = RANDOM.load(Relaxed);
+        number ^= number << 13;
+        number ^= number >> 7;
+        number ^= number << 17;
+        RANDOM.store(number, Relaxed);
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            reason = "53 bits; some bytes more or less"
+        )]
+        {
+            let uniform = ((number >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+            (-uniform.ln() * self.interval as f64) as i64
+        }
+    }
+
+    fn add(&mut self, block: usize, size: usize, origin: &Origin<'_>) {
+        if self.blocks.len() >= MOST_BLOCKS {
+            return;
+        }
+        let stack = self.stack_of(origin);
+        let owner = origin.owner.as_ref().map_or(0, |owner| {
+            let held = self.owners.entry(owner.as_ptr().addr()).or_insert_with(|| (owner.clone().unbind(), 0));
+            held.1 += 1;
+            owner.as_ptr().addr()
+        });
+        // If the block was freed in another way, its owner is without it.
+        self.take(block);
+        self.insert(block, Record { stack, owner, size, generation: self.generation });
+    }
+
+    /// The number of a stack; 0 for those that are one too many.
+    fn stack_of(&mut self, origin: &Origin<'_>) -> u32 {
+        let places: Vec<Place> = origin.frames.iter().map(|(code, line)| (code.as_ptr().addr(), *line)).collect();
+        if let Some(&known) = self.stacks.get(places.as_slice()) {
+            return known;
+        }
+        if self.stacks.len() >= MOST_STACKS {
+            return 0;
+        }
+        for (code, _) in &origin.frames {
+            self.codes.entry(code.as_ptr().addr()).or_insert_with(|| code.clone().unbind());
+        }
+        let number = u32::try_from(self.stacks.len() + 1).unwrap_or_default();
+        self.stacks.insert(places.into(), number);
+        number
+    }
+
+    fn insert(&mut self, block: usize, record: Record) {
+        self.blocks.insert(block, record);
+        let _ = counter(block).fetch_update(Relaxed, Relaxed, |count| count.checked_add(1));
+    }
+
+    /// Insert a record that was taken.
+    fn put(&mut self, block: usize, record: Record) {
+        if let Some(held) = self.owners.get_mut(&record.owner) {
+            held.1 += 1;
+        }
+        self.insert(block, record);
+    }
+
+    fn take(&mut self, block: usize) -> Option<Record> {
+        let record = self.blocks.remove(&block)?;
+        let fewer = |count| if count == u8::MAX { None } else { Some(count - 1) };
+        let _ = counter(block).fetch_update(Relaxed, Relaxed, fewer);
+        if let Some(held) = self.owners.get_mut(&record.owner) {
+            held.1 -= 1;
+            if held.1 == 0
+                && let Some((owner, _)) = self.owners.remove(&record.owner)
+            {
+                self.released.push(owner);
+            }
+        }
+        Some(record)
+    }
+}
+
+fn stop_counting() {
+    LEFT.store(i64::MAX, Relaxed);
+    for place in &FILTER {
+        place.store(0, Relaxed);
+    }
+}
+
+/// A group of blocks: owner, stack, generation; bytes, blocks, and the variance of the bytes.
+type Group = (Option<Py<PyAny>>, Py<PyTuple>, u32, f64, f64, f64);
+
+/// Samples the allocations of this process until it is closed; there is one at a time.
+#[pyclass(module = "uvicorn._native", frozen)]
+pub(crate) struct AllocationSampler {}
+
+#[pymethods]
+impl AllocationSampler {
+    /// Begin: a sample every `interval` bytes, with the `frames` innermost frames and the value of a context variable.
+    #[new]
+    fn new(interval: u64, frames: usize, variable: Bound<'_, PyAny>, seed: u64) -> PyResult<Self> {
+        let py = variable.py();
+        if interval == 0 || frames == 0 || !allocators::is_context_variable(&variable) {
+            return Err(PyValueError::new_err(
+                "interval and frames must be at least 1, and the variable one of contexts",
+            ));
+        }
+        let interpreter = allocators::interpreter(py);
+        {
+            let mut table = table();
+            if table.is_some() {
+                return Err(PyRuntimeError::new_err("allocations are sampled already"));
+            }
+            let made = Table {
+                interval,
+                frames,
+                generation: 0,
+                interpreter,
+                variable: variable.unbind(),
+                blocks: HashMap::new(),
+                stacks: HashMap::new(),
+                codes: HashMap::new(),
+                owners: HashMap::new(),
+                released: Vec::new(),
+            };
+            RANDOM.store(seed | 1, Relaxed);
+            LEFT.store(made.gap(), Relaxed);
+            *table = Some(made);
+        }
+        let sampler = Self {};
+        if let Err(error) = allocators::put_in_front(py) {
+            sampler.close(py);
+            return Err(error);
+        }
+        Ok(sampler)
+    }
+
+    /// The blocks in use by owner, stack, which has code and line of its frames, innermost last, and number of snapshots
+    /// before they were allocated: estimates of their bytes and their number, and the variance of the former.
+    #[expect(clippy::unused_self, reason = "it is there while one samples")]
+    fn snapshot(&self, py: Python<'_>) -> PyResult<Vec<Group>> {
+        let mut sums: HashMap<(u32, usize, u32), (f64, f64, f64)> = HashMap::new();
+        let mut stacks: HashMap<u32, Arc<[Place]>> = HashMap::new();
+        let (codes, owners): (HashMap<usize, Py<PyAny>>, HashMap<usize, Py<PyAny>>) = {
+            let mut table = table();
+            let Some(table) = table.as_mut() else { return Ok(Vec::new()) };
+            table.generation += 1;
+            for record in table.blocks.values() {
+                #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+                let (size, share) = (record.size as f64, record.size as f64 / table.interval as f64);
+                // A block of no bytes counts none, and is never sampled but instead of another.
+                let likelihood = -(-share).exp_m1();
+                let sum = sums.entry((record.stack, record.owner, record.generation)).or_default();
+                if likelihood > 0.0 {
+                    sum.0 += size / likelihood;
+                    sum.1 += 1.0 / likelihood;
+                    sum.2 += (size / likelihood).powi(2) * (1.0 - likelihood);
+                }
+            }
+            stacks.extend(table.stacks.iter().map(|(places, number)| (*number, Arc::clone(places))));
+            let held = |(code, object): (&usize, &Py<PyAny>)| (*code, object.clone_ref(py));
+            let codes = table.codes.iter().map(held).collect();
+            (codes, table.owners.iter().map(|(owner, (object, _))| (*owner, object.clone_ref(py))).collect())
+        };
+        // From here on the interpreter allocates.
+        let mut tuples: HashMap<u32, Py<PyTuple>> = HashMap::new();
+        let mut groups = Vec::with_capacity(sums.len());
+        for ((stack, owner, generation), (bytes, blocks, variance)) in sums {
+            let tuple = match tuples.get(&stack) {
+                Some(made) => made.clone_ref(py),
+                None => {
+                    let places = stacks.get(&stack).map(|places| &places[..]).unwrap_or_default();
+                    let known = |(code, line): &Place| Some((codes.get(code)?.clone_ref(py), *line));
+                    let made = PyTuple::new(py, places.iter().rev().filter_map(known).collect::<Vec<_>>())?.unbind();
+                    tuples.insert(stack, made.clone_ref(py));
+                    made
+                }
+            };
+            let owner = owners.get(&owner).map(|object| object.clone_ref(py));
+            groups.push((owner, tuple, generation, bytes, blocks, variance));
+        }
+        Ok(groups)
+    }
+
+    /// Drop the owners whose blocks are gone.
+    #[expect(clippy::unused_self, reason = "it is there while one samples")]
+    fn release(&self, _py: Python<'_>) {
+        let released = table().as_mut().map(|table| std::mem::take(&mut table.released));
+        drop(released);
+    }
+
+    /// End it.
+    #[expect(clippy::unused_self, reason = "it is there while one samples")]
+    fn close(&self, py: Python<'_>) {
+        allocators::take_away(py);
+        let closed = table().take();
+        stop_counting();
+        drop(closed); // which frees objects
+    }
+
+    /// End it in a process that was forked while another thread may have had the lock.
+    #[staticmethod]
+    fn abandon() {
+        stop_counting();
+    }
+}
