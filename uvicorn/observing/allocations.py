@@ -62,6 +62,9 @@ LEAST_RATIO = 2.0
 RELEASE_INTERVAL = 1.0
 """Seconds after which requests are dropped whose blocks are freed."""
 
+COLLECT_ATTEMPTS = 100
+"""To collect garbage, 10 ms apart."""
+
 NO_ENDPOINT = "(outside of endpoints)"
 
 _OWN = f"{Path(__file__).resolve().parent}{os.sep}"
@@ -218,25 +221,35 @@ def _traced(order: Order, endpoints: Endpoints, began: float, is_over: threading
 
 
 def _snapshot() -> tracemalloc.Snapshot:
-    gc.collect()
+    _collect()
     return tracemalloc.take_snapshot()
+
+
+def _collect() -> None:
+    """Collect all garbage: while another thread collects, the call does nothing, and a callback may hand over the GIL then."""
+    count = gc.get_stats()[-1]["collections"]
+    for _ in range(COLLECT_ATTEMPTS):
+        gc.collect()
+        if gc.get_stats()[-1]["collections"] != count:
+            break
+        time.sleep(0.01)
 
 
 def _sampled(order: Order, endpoints: Endpoints, began: float, is_over: threading.Event) -> list[Change]:
     from uvicorn._native import AllocationSampler
 
-    def wait(until: float) -> None:
+    def snapshot(until: float) -> Any:
         while (left := until - time.monotonic()) > 0 and not is_over.wait(min(left, RELEASE_INTERVAL)):
             sampler.release()
-        gc.collect()
+        sampler.mark()
+        _collect()
+        return sampler.snapshot()
 
     _abandon_in_children(AllocationSampler.abandon)
     sampler = AllocationSampler(order.every * 1024, order.frames, REQUEST, random.getrandbits(63))
     try:
-        wait(began + order.seconds * WARM_UP)
-        before = sampler.snapshot()
-        wait(began + order.seconds)
-        after = sampler.snapshot()
+        before = snapshot(began + order.seconds * WARM_UP)
+        after = snapshot(began + order.seconds)
     finally:
         sampler.close()
     # Blocks of before that are in use still are in both, so that they add nothing, to the variance either.

@@ -31,6 +31,8 @@ static RANDOM: AtomicU64 = AtomicU64::new(0);
 static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 /// How many blocks of the table have an address with these bits. A place that was full once remains so.
 static FILTER: [AtomicU8; 1 << FILTER_BITS] = [const { AtomicU8::new(0) }; 1 << FILTER_BITS];
+/// There is no block outside of the filter.
+static OUTSIDE: AtomicU8 = AtomicU8::new(0);
 /// Never locked while the interpreter allocates or frees.
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
@@ -43,7 +45,7 @@ pub(crate) struct Record {
     /// Who has allocated it; 0 for nobody known.
     owner: usize,
     size: usize,
-    /// The number of snapshots before it.
+    /// The number of marks before it.
     generation: u32,
 }
 
@@ -70,8 +72,7 @@ fn table() -> MutexGuard<'static, Option<Table>> {
 fn counter(block: usize) -> &'static AtomicU8 {
     // Blocks begin at multiples of 16. The product's upper bits depend on all bits of the address.
     let mixed = (block as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - FILTER_BITS);
-    #[expect(clippy::cast_possible_truncation, reason = "it has as many bits as the filter has places")]
-    &FILTER[mixed as usize & ((1 << FILTER_BITS) - 1)]
+    usize::try_from(mixed).ok().and_then(|place| FILTER.get(place)).unwrap_or(&OUTSIDE)
 }
 
 /// A block was allocated, unless it is 0.
@@ -89,6 +90,24 @@ pub(crate) fn note(block: usize, size: usize) {
 pub(crate) fn forget(block: usize) {
     if counter(block).load(Relaxed) != 0 {
         take_known(block);
+    }
+}
+
+/// An object begins in a block that may have had another one before.
+#[cfg(all(Py_3_13, not(windows)))]
+#[inline]
+pub(crate) fn begin_again(block: usize) {
+    if counter(block).load(Relaxed) != 0 {
+        sample_again(block);
+    }
+}
+
+#[cfg(all(Py_3_13, not(windows)))]
+#[cold]
+fn sample_again(block: usize) {
+    let size = table().as_ref().and_then(|table| table.blocks.get(&block)).map(|record| record.size);
+    if let Some(size) = size {
+        guarded(|| take_sample(block, size));
     }
 }
 
@@ -113,25 +132,38 @@ fn take_known(block: usize) -> Option<Record> {
 
 #[cold]
 fn sample(block: usize, size: usize) {
-    if block == 0 || IS_SAMPLING.swap(true, Relaxed) {
-        return; // the next one is sampled instead
+    if block != 0 {
+        guarded(|| take_sample(block, size) && spend());
     }
-    // A panic must not leave a function that C calls.
-    let _ = catch_unwind(AssertUnwindSafe(|| take_sample(block, size)));
-    IS_SAMPLING.store(false, Relaxed);
 }
 
-fn take_sample(block: usize, size: usize) {
+/// Begin the next gap.
+fn spend() -> bool {
+    let gap = table().as_ref().map_or(i64::MAX, Table::gap);
+    LEFT.store(gap, Relaxed);
+    true
+}
+
+/// Call it, unless a sample is being taken: then the next block is sampled instead.
+fn guarded(call: impl FnOnce() -> bool) {
+    if !IS_SAMPLING.swap(true, Relaxed) {
+        // A panic must not leave a function that C calls.
+        let _ = catch_unwind(AssertUnwindSafe(call));
+        IS_SAMPLING.store(false, Relaxed);
+    }
+}
+
+/// Note a block with its origin; false if that cannot be known here.
+fn take_sample(block: usize, size: usize) -> bool {
     let (frames, interpreter, variable) = match table().as_ref() {
         Some(table) => (table.frames, table.interpreter, table.variable.as_ptr()),
-        None => return LEFT.store(i64::MAX, Relaxed),
+        None => return true,
     };
     allocators::with_origin(interpreter, variable, frames, |origin| {
         if let Some(table) = table().as_mut() {
-            LEFT.store(table.gap(), Relaxed);
             table.add(block, size, &origin);
         }
-    });
+    })
 }
 
 impl Table {
@@ -269,17 +301,25 @@ impl AllocationSampler {
         Ok(sampler)
     }
 
-    /// The blocks in use by owner, stack, which has code and line of its frames, innermost last, and number of snapshots
-    /// before they were allocated: estimates of their bytes and their number, and the variance of the former.
+    /// Leave blocks that are allocated from now on out of snapshots, until the next mark. So a collection before a snapshot
+    /// takes away all garbage that is in it, although other threads go on.
+    #[expect(clippy::unused_self, reason = "it is there while one samples")]
+    fn mark(&self) {
+        if let Some(table) = table().as_mut() {
+            table.generation += 1;
+        }
+    }
+
+    /// The blocks in use that were allocated before the last mark, by owner, stack, which has code and line of its frames,
+    /// innermost last, and number of marks before: estimates of their bytes and their number, and the variance of the former.
     #[expect(clippy::unused_self, reason = "it is there while one samples")]
     fn snapshot(&self, py: Python<'_>) -> PyResult<Vec<Group>> {
         let mut sums: HashMap<(u32, usize, u32), (f64, f64, f64)> = HashMap::new();
         let mut stacks: HashMap<u32, Arc<[Place]>> = HashMap::new();
         let (codes, owners): (HashMap<usize, Py<PyAny>>, HashMap<usize, Py<PyAny>>) = {
-            let mut table = table();
-            let Some(table) = table.as_mut() else { return Ok(Vec::new()) };
-            table.generation += 1;
-            for record in table.blocks.values() {
+            let table = table();
+            let Some(table) = table.as_ref() else { return Ok(Vec::new()) };
+            for record in table.blocks.values().filter(|record| record.generation < table.generation) {
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 let (size, share) = (record.size as f64, record.size as f64 / table.interval as f64);
                 // A block of no bytes counts none, and is never sampled but instead of another.
@@ -300,15 +340,14 @@ impl AllocationSampler {
         let mut tuples: HashMap<u32, Py<PyTuple>> = HashMap::new();
         let mut groups = Vec::with_capacity(sums.len());
         for ((stack, owner, generation), (bytes, blocks, variance)) in sums {
-            let tuple = match tuples.get(&stack) {
-                Some(made) => made.clone_ref(py),
-                None => {
-                    let places = stacks.get(&stack).map(|places| &places[..]).unwrap_or_default();
-                    let known = |(code, line): &Place| Some((codes.get(code)?.clone_ref(py), *line));
-                    let made = PyTuple::new(py, places.iter().rev().filter_map(known).collect::<Vec<_>>())?.unbind();
-                    tuples.insert(stack, made.clone_ref(py));
-                    made
-                }
+            let tuple = if let Some(made) = tuples.get(&stack) {
+                made.clone_ref(py)
+            } else {
+                let places = stacks.get(&stack).map(|places| &places[..]).unwrap_or_default();
+                let known = |(code, line): &Place| Some((codes.get(code)?.clone_ref(py), *line));
+                let made = PyTuple::new(py, places.iter().rev().filter_map(known).collect::<Vec<_>>())?.unbind();
+                tuples.insert(stack, made.clone_ref(py));
+                made
             };
             let owner = owners.get(&owner).map(|object| object.clone_ref(py));
             groups.push((owner, tuple, generation, bytes, blocks, variance));

@@ -27,35 +27,41 @@ struct Allocator {
     free: Free,
 }
 
-const DOMAINS: [ffi::PyMemAllocatorDomain; 2] =
-    [ffi::PyMemAllocatorDomain::PYMEM_DOMAIN_MEM, ffi::PyMemAllocatorDomain::PYMEM_DOMAIN_OBJ];
+/// The allocators behind ours; never freed, because a thread may be on its way through.
+static OF_BUFFERS: AtomicPtr<Allocator> = AtomicPtr::new(null_mut());
+static OF_OBJECTS: AtomicPtr<Allocator> = AtomicPtr::new(null_mut());
 
-/// The allocator behind ours, by domain; never freed, because a thread may be on its way through.
-static NEXT: [AtomicPtr<Allocator>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
-
-#[inline]
-fn next<const DOMAIN: usize>() -> Allocator {
-    // SAFETY: our functions are installed, and so called, only after `put_in_front` has stored the address of an allocator
-    // that is never freed.
-    unsafe { *NEXT[DOMAIN].load(Ordering::Acquire) }
+fn behind<const OBJECTS: bool>() -> &'static AtomicPtr<Allocator> {
+    if OBJECTS { &OF_OBJECTS } else { &OF_BUFFERS }
 }
 
-extern "C" fn malloc<const DOMAIN: usize>(_: *mut c_void, size: usize) -> *mut c_void {
-    let next = next::<DOMAIN>();
+fn domain<const OBJECTS: bool>() -> ffi::PyMemAllocatorDomain {
+    if OBJECTS { ffi::PyMemAllocatorDomain::PYMEM_DOMAIN_OBJ } else { ffi::PyMemAllocatorDomain::PYMEM_DOMAIN_MEM }
+}
+
+#[inline]
+fn next<const OBJECTS: bool>() -> Allocator {
+    // SAFETY: our functions are installed, and so called, only after `put_in_front` has stored the address of an allocator
+    // that is never freed.
+    unsafe { *behind::<OBJECTS>().load(Ordering::Acquire) }
+}
+
+extern "C" fn malloc<const OBJECTS: bool>(_: *mut c_void, size: usize) -> *mut c_void {
+    let next = next::<OBJECTS>();
     let block = (next.malloc)(next.ctx, size);
     note(block.addr(), size);
     block
 }
 
-extern "C" fn calloc<const DOMAIN: usize>(_: *mut c_void, count: usize, size: usize) -> *mut c_void {
-    let next = next::<DOMAIN>();
+extern "C" fn calloc<const OBJECTS: bool>(_: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    let next = next::<OBJECTS>();
     let block = (next.calloc)(next.ctx, count, size);
     note(block.addr(), count.saturating_mul(size));
     block
 }
 
-extern "C" fn realloc<const DOMAIN: usize>(_: *mut c_void, block: *mut c_void, size: usize) -> *mut c_void {
-    let next = next::<DOMAIN>();
+extern "C" fn realloc<const OBJECTS: bool>(_: *mut c_void, block: *mut c_void, size: usize) -> *mut c_void {
+    let next = next::<OBJECTS>();
     // Before the call, after which another thread may have the address.
     let record = take(block.addr());
     let moved = (next.realloc)(next.ctx, block, size);
@@ -67,9 +73,9 @@ extern "C" fn realloc<const DOMAIN: usize>(_: *mut c_void, block: *mut c_void, s
     moved
 }
 
-extern "C" fn free<const DOMAIN: usize>(_: *mut c_void, block: *mut c_void) {
+extern "C" fn free<const OBJECTS: bool>(_: *mut c_void, block: *mut c_void) {
     forget(block.addr());
-    let next = next::<DOMAIN>();
+    let next = next::<OBJECTS>();
     (next.free)(next.ctx, block);
 }
 
@@ -84,9 +90,9 @@ fn is_ours(found: &ffi::PyMemAllocatorEx, malloc: Malloc) -> bool {
     found.malloc.is_some_and(|function| std::ptr::fn_addr_eq(function, malloc))
 }
 
-fn put<const DOMAIN: usize>() -> PyResult<()> {
-    let mut found = get(DOMAINS[DOMAIN]);
-    if is_ours(&found, malloc::<DOMAIN>) {
+fn put<const OBJECTS: bool>() -> PyResult<()> {
+    let mut found = get(domain::<OBJECTS>());
+    if is_ours(&found, malloc::<OBJECTS>) {
         return Ok(());
     }
     let ffi::PyMemAllocatorEx {
@@ -100,42 +106,104 @@ fn put<const DOMAIN: usize>() -> PyResult<()> {
         return Err(PyRuntimeError::new_err("an allocator lacks a function"));
     };
     let next = Box::new(Allocator { ctx, malloc: first, calloc: second, realloc: third, free: last });
-    NEXT[DOMAIN].store(Box::into_raw(next), Ordering::Release);
-    found.malloc = Some(malloc::<DOMAIN>);
-    found.calloc = Some(calloc::<DOMAIN>);
-    found.realloc = Some(realloc::<DOMAIN>);
-    found.free = Some(free::<DOMAIN>);
+    behind::<OBJECTS>().store(Box::into_raw(next), Ordering::Release);
+    found.malloc = Some(malloc::<OBJECTS>);
+    found.calloc = Some(calloc::<OBJECTS>);
+    found.realloc = Some(realloc::<OBJECTS>);
+    found.free = Some(free::<OBJECTS>);
     // SAFETY: the functions pass every call on, so blocks are those of the allocator behind them, and any of them may
     // follow any of its functions. Other threads may read a part of the old struct and a part of the new one: the context
     // is the same in both, and ours do not use it.
-    unsafe { ffi::PyMem_SetAllocator(DOMAINS[DOMAIN], &raw mut found) };
+    unsafe { ffi::PyMem_SetAllocator(domain::<OBJECTS>(), &raw mut found) };
     Ok(())
 }
 
-fn remove<const DOMAIN: usize>() {
-    let mut found = get(DOMAINS[DOMAIN]);
+fn remove<const OBJECTS: bool>() {
+    let mut found = get(domain::<OBJECTS>());
     // Otherwise another tool has come in front of ours, which remain, and pass calls on.
-    if is_ours(&found, malloc::<DOMAIN>) {
-        let next = next::<DOMAIN>();
+    if is_ours(&found, malloc::<OBJECTS>) {
+        let next = next::<OBJECTS>();
         found.malloc = Some(next.malloc);
         found.calloc = Some(next.calloc);
         found.realloc = Some(next.realloc);
         found.free = Some(next.free);
         // SAFETY: as in `put`, the other way round.
-        unsafe { ffi::PyMem_SetAllocator(DOMAINS[DOMAIN], &raw mut found) };
+        unsafe { ffi::PyMem_SetAllocator(domain::<OBJECTS>(), &raw mut found) };
     }
 }
 
 /// Put our functions in front of the interpreter's.
 pub(crate) fn put_in_front(_: Python<'_>) -> PyResult<()> {
-    put::<0>()?;
-    put::<1>()
+    put::<false>()?;
+    put::<true>()?;
+    reuse::follow();
+    Ok(())
 }
 
 /// Take them away again.
 pub(crate) fn take_away(_: Python<'_>) {
-    remove::<0>();
-    remove::<1>();
+    reuse::unfollow();
+    remove::<false>();
+    remove::<true>();
+}
+
+/// The interpreter keeps some dead dicts, lists, floats, ... for the next object of their kind, without a call of the
+/// allocator. From 3.13 on it says that an object begins.
+#[cfg(all(Py_3_13, not(windows)))]
+mod reuse {
+    use std::ffi::{c_int, c_void};
+    use std::ptr::null_mut;
+
+    use pyo3::ffi::PyObject;
+
+    use crate::base::allocations::begin_again;
+
+    type Tracer = extern "C" fn(*mut PyObject, c_int, *mut c_void) -> c_int;
+
+    const CREATED: c_int = 0;
+
+    /// What precedes an object that the garbage collector knows.
+    const COLLECTOR_HEAD: usize = if cfg!(Py_GIL_DISABLED) { 0 } else { 16 };
+
+    unsafe extern "C" {
+        fn PyRefTracer_SetTracer(tracer: Option<Tracer>, data: *mut c_void) -> c_int;
+        fn PyRefTracer_GetTracer(data: *mut *mut c_void) -> Option<Tracer>;
+    }
+
+    extern "C" fn on_event(object: *mut PyObject, event: c_int, _: *mut c_void) -> c_int {
+        if event == CREATED {
+            begin_again(object.addr());
+            begin_again(object.addr().wrapping_sub(COLLECTOR_HEAD));
+        }
+        0
+    }
+
+    /// The one that is set.
+    fn tracer() -> Option<Tracer> {
+        let mut data = null_mut();
+        // SAFETY: the caller is attached to the interpreter, which writes to an address of ours.
+        unsafe { PyRefTracer_GetTracer(&raw mut data) }
+    }
+
+    pub(super) fn follow() {
+        if tracer().is_none() {
+            // SAFETY: the caller is attached; the function may be called for any object, and touches none.
+            unsafe { PyRefTracer_SetTracer(Some(on_event), null_mut()) };
+        }
+    }
+
+    pub(super) fn unfollow() {
+        if tracer().is_some_and(|tracer| std::ptr::fn_addr_eq(tracer, on_event as Tracer)) {
+            // SAFETY: the caller is attached.
+            unsafe { PyRefTracer_SetTracer(None, null_mut()) };
+        }
+    }
+}
+
+#[cfg(not(all(Py_3_13, not(windows))))]
+mod reuse {
+    pub(super) fn follow() {}
+    pub(super) fn unfollow() {}
 }
 
 /// The interpreter of the caller: another one has objects of its own.
@@ -156,23 +224,23 @@ pub(crate) struct Origin<'py> {
     pub(crate) owner: Option<Bound<'py, PyAny>>,
 }
 
-/// Look at this thread in the midst of an allocation: runs no code of Python's and frees nothing. None in another
+/// Look at this thread in the midst of an allocation: runs no code of Python's and frees nothing. False in another
 /// interpreter than this one, and where an exception is being handled in C, which must stay as it is.
 pub(crate) fn with_origin(
     interpreter: usize,
     variable: *mut ffi::PyObject,
     most: usize,
     found: impl FnOnce(Origin<'_>),
-) {
+) -> bool {
     // SAFETY: the function needs no interpreter.
     if unsafe { ffi::PyGILState_Check() } == 0 {
-        return; // code in C that breaks the rule
+        return false; // code in C that breaks the rule
     }
     // SAFETY: the thread is attached, as was checked.
     let py = unsafe { Python::assume_attached() };
     // SAFETY: as above.
     if self::interpreter(py) != interpreter || unsafe { !ffi::PyErr_Occurred().is_null() } {
-        return;
+        return false;
     }
     // Before 3.12 making the object of a frame might collect garbage, which runs code of Python's.
     #[cfg(not(Py_3_12))]
@@ -207,8 +275,7 @@ pub(crate) fn with_origin(
         unsafe { ffi::PyGC_Enable() };
     }
     // SAFETY: as above; there was no exception before, so one is that of a frame for which there was no memory.
-    if unsafe { !ffi::PyErr_Occurred().is_null() } {
-        unsafe { ffi::PyErr_Clear() };
-    }
+    unsafe { ffi::PyErr_Clear() };
     found(Origin { frames, owner: owner.filter(|owner| !owner.is_none()) });
+    true
 }
