@@ -427,9 +427,9 @@ class AllocationSampler:
     One block is noted every `interval` bytes on average, with the innermost `frames` of its stack and the value of
     `variable` in its context. Raises `RuntimeError` if another one runs.
 
-    `snapshot` returns groups of the blocks in use that were allocated before the last `mark`: value, stack with the innermost
-    frame last, number of marks before the allocation; estimates of their bytes and number, and the variance of the first.
-    `release` drops values without blocks; call it every second. A forked process calls `abandon`.
+    `snapshot` returns groups of the blocks in use that were allocated before the last `mark`: value, stack with the
+    innermost frame last, number of marks before the allocation; estimates of bytes and number, and the variance of the
+    first. `release` drops values without blocks; call it every second. A forked process calls `abandon`.
     """
 
     def __new__(cls, interval: int, frames: int, variable: contextvars.ContextVar[Any], seed: int) -> Self: ...

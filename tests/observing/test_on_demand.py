@@ -33,7 +33,7 @@ from uvicorn._compat import has_gil
 from uvicorn.metrics.routes import Routes
 from uvicorn.middleware import in_flight
 from uvicorn.observing import allocations, exposition, on_demand, orders, profiling
-from uvicorn.observing.allocations import NO_ENDPOINT, Endpoints, Growth, Grown
+from uvicorn.observing.allocations import NO_ENDPOINT, Endpoints, Grown, Growth
 from uvicorn.observing.exposition import LONGEST_HEAD, MOST_CLIENTS, Exposition
 from uvicorn.observing.on_demand import Arrivals, collect
 from uvicorn.observing.orders import ANY, MEMORY, PROFILE, Answer, Order, order_of
@@ -678,7 +678,7 @@ def measured(groups: list[Any]) -> dict[tuple[Any, str], list[float]]:
     sums: dict[tuple[Any, str], list[float]] = {}
     for owner, stack, _, *numbers in groups:
         key = (owner, stack[-1][0].co_name if stack else "")
-        sums[key] = [sum(pair) for pair in zip(sums.get(key, [0.0] * 3), numbers)]
+        sums[key] = [sum(pair) for pair in zip(sums.get(key, [0.0] * 3), numbers, strict=True)]
     return sums
 
 
@@ -698,7 +698,13 @@ def test_a_sample_has_the_memory_in_use_by_request_and_stack(sampler: Any) -> No
             bytes(500)
 
     owner: Any = Endpoint()
-    contextvars.copy_context().run(lambda: (in_flight.REQUEST.set(owner), keeps(), churns()))
+
+    def serves() -> None:
+        in_flight.REQUEST.set(owner)
+        keeps()
+        churns()
+
+    contextvars.copy_context().run(serves)
     grows()
     assert not sampler.snapshot(), "nothing was allocated before a mark"
     sampler.mark()

@@ -1,7 +1,7 @@
 """Find the growth of memory of a process while it serves: `GET /memory` at the debug address.
 
-The native core samples allocations from the start of the measurement on; `tracemalloc` traces all of them if asked to, or
-without the core. After a third of the time, and at its end, the garbage is collected and all that is still in use is
+The native core samples allocations from the start of the measurement on; `tracemalloc` traces all of them if asked to,
+or without the core. After a third of the time, and at its end, the garbage is collected and all that is still in use is
 listed; the difference has grown in between. So the filling of caches at the start counts less than steady growth.
 
 A sampled allocation belongs to the request in whose context it was made. Otherwise it belongs to a route if the code of
@@ -226,7 +226,7 @@ def _snapshot() -> tracemalloc.Snapshot:
 
 
 def _collect() -> None:
-    """Collect all garbage: while another thread collects, the call does nothing, and a callback may hand over the GIL then."""
+    """Collect all garbage. The call does nothing while another thread collects, whose callback may pass the GIL on."""
     count = gc.get_stats()[-1]["collections"]
     for _ in range(COLLECT_ATTEMPTS):
         gc.collect()
@@ -287,14 +287,15 @@ def _grown(changes: Sequence[Change]) -> list[Grown]:
             continue
         key = (route, _place(trace))
         total = sums.setdefault(key, [0.0, 0.0, 0.0])
-        for place, number in enumerate((size, blocks, variance)):
-            total[place] += number
+        for position, number in enumerate((size, blocks, variance)):
+            total[position] += number
         if key not in places or size > largest[key]:
             largest[key] = size
             lines = [f"{file}:{line}" for file, line in trace[-MOST_TRACE:]]
             places[key] = {"route": route, "place": key[1], "size": 0, "blocks": 0, "variance": 0.0, "trace": lines}
     for key, (size, blocks, variance) in sums.items():
-        places[key].update(size=round(size), blocks=round(blocks), variance=max(0.0, variance))
+        place = places[key]
+        place["size"], place["blocks"], place["variance"] = round(size), round(blocks), max(0.0, variance)
     # Of a sample those that seem to have shrunk count in the sum of a route.
     found = (one for one in places.values() if (abs(one["size"]) if one["variance"] else one["size"]) >= LEAST_GROWTH)
     return sorted(found, key=lambda one: -abs(one["size"]))[:MOST_PLACES]

@@ -23,6 +23,7 @@ pub(crate) mod pulse;
 pub(crate) mod queued_bytes;
 pub(crate) mod reuse;
 pub(crate) mod routes;
+pub(crate) mod samples;
 pub(crate) mod settings;
 pub(crate) mod shortcuts;
 pub(crate) mod task;

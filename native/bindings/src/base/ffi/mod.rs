@@ -10,6 +10,7 @@ pub(crate) mod descriptor;
 pub(crate) mod dict;
 #[cfg(target_os = "linux")]
 pub(crate) mod end_timer;
+pub(crate) mod origin;
 #[cfg(target_os = "linux")]
 pub(crate) mod pending;
 pub(crate) mod refcount;
