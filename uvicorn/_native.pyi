@@ -16,6 +16,7 @@ from uvicorn._types import ASGIReceiveEvent, FileRoute, HTTPScope, ProtocolConfi
 
 __all__ = [
     "SOURCES",
+    "AllocationSampler",
     "Call",
     "Callable",
     "Cores",
@@ -419,6 +420,26 @@ class Call(_Coroutine):
     def __name__(self) -> str: ...
     @property
     def __qualname__(self) -> str: ...
+
+@final
+class AllocationSampler:
+    """Samples the memory of objects and buffers of this interpreter until `close`; there is one at a time.
+
+    One block is noted every `interval` bytes on average, with the innermost `frames` of its stack and the value of
+    `variable` in its context. Raises `RuntimeError` if another one runs.
+
+    `snapshot` returns groups of the blocks in use that were allocated before the last `mark`: value, stack with the
+    innermost frame last, number of marks before the allocation; estimates of bytes and number, and the variance of the
+    first. `release` drops values without blocks; call it every second. A forked process calls `abandon`.
+    """
+
+    def __new__(cls, interval: int, frames: int, variable: contextvars.ContextVar[Any], seed: int) -> Self: ...
+    def mark(self) -> None: ...
+    def snapshot(self) -> list[tuple[Any, tuple[tuple[CodeType, int], ...], int, float, float, float]]: ...
+    def release(self) -> None: ...
+    def close(self) -> None: ...
+    @staticmethod
+    def abandon() -> None: ...
 
 @final
 class Watchdog:

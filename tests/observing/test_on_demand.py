@@ -32,8 +32,8 @@ from tests.utils import is_listening, open_connection, read_to_end, request, run
 from uvicorn._compat import has_gil
 from uvicorn.metrics.routes import Routes
 from uvicorn.middleware import in_flight
-from uvicorn.observing import allocations, exposition, on_demand, profiling
-from uvicorn.observing.allocations import NO_ENDPOINT, Endpoints, Growth
+from uvicorn.observing import allocations, exposition, on_demand, orders, profiling
+from uvicorn.observing.allocations import NO_ENDPOINT, Endpoints, Grown, Growth
 from uvicorn.observing.exposition import LONGEST_HEAD, MOST_CLIENTS, Exposition
 from uvicorn.observing.on_demand import Arrivals, collect
 from uvicorn.observing.orders import ANY, MEMORY, PROFILE, Answer, Order, order_of
@@ -52,11 +52,14 @@ needs_gil = pytest.mark.skipif(not has_gil(), reason="a profile needs the GIL")
         (PROFILE, {"seconds": "1.5", "rate": "250", "idle": "1"}, Order(PROFILE, 1.5, 250, format="html", idle=True)),
         (PROFILE, {"by": "route", "worker": "7"}, Order(PROFILE, 10, format="html", by_route=True, worker=7)),
         (PROFILE, {"route": "1", "format": "folded"}, Order(PROFILE, 10, format="folded", by_route=True)),
-        (MEMORY, {"frames": "64", "token": "x"}, Order(MEMORY, 60, frames=64, format="text", worker=ANY)),
-        (MEMORY, {"worker": "all"}, Order(MEMORY, 60, format="text")),
+        (MEMORY, {}, Order(MEMORY, 60, frames=32, format="text", every=128)),
+        (MEMORY, {"every": "1", "frames": "64", "token": "x"}, Order(MEMORY, 60, frames=64, format="text", every=1)),
+        (MEMORY, {"every": "0"}, Order(MEMORY, 60, frames=8, format="text", worker=ANY)),
+        (MEMORY, {"every": "0", "worker": "all"}, Order(MEMORY, 60, format="text")),
     ],
 )
-def test_an_order_is_read(path: str, query: dict[str, str], expected: Order) -> None:
+def test_an_order_is_read(path: str, query: dict[str, str], expected: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orders, "can_sample", lambda: True)
     assert order_of(path, {name: [value] for name, value in query.items()}) == expected
 
 
@@ -66,6 +69,8 @@ def test_an_order_is_read(path: str, query: dict[str, str], expected: Order) -> 
         (PROFILE, {"seconds": ["0"]}, "seconds must be a number from 1 to 300, not '0'"),
         (PROFILE, {"seconds": ["301"]}, "from 1 to 300"),
         (MEMORY, {"seconds": ["nan"]}, "from 1 to 300"),
+        (MEMORY, {"every": ["16385"]}, "every must be a number from 0 to 16384"),
+        (MEMORY, {"every": ["1"]}, "every must be 0: sampling needs the native core"),
         (PROFILE, {"rate": ["1e9"]}, "rate must be a number from 1 to 1000"),
         (PROFILE, {"rate": ["100", "200"]}, "rate was given 2 times"),
         (PROFILE, {"format": ["text"]}, "format must be one of html, folded, speedscope"),
@@ -76,7 +81,11 @@ def test_an_order_is_read(path: str, query: dict[str, str], expected: Order) -> 
         (MEMORY, {"worker": ["\x1b[31m" * 5000]}, "worker must be a process id or all"),
     ],
 )
-def test_an_order_that_cannot_be_carried_out_says_how(path: str, query: dict[str, list[str]], said: str) -> None:
+def test_an_order_that_cannot_be_carried_out_says_how(
+    path: str, query: dict[str, list[str]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders, "can_sample", lambda: False)
+    assert order_of(MEMORY, {}).every == 0
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
         order_of(path, query)
     assert len(text := str(caught.value)) < 300 and text.isprintable()
@@ -383,9 +392,9 @@ def test_the_request_of_a_thread_of_a_pool_is_found() -> None:
     async def requests() -> list[contextvars.Context]:
         made = []
         for one in (scope, ended):
-            in_flight._current.set(in_flight.InFlightRequest(one, asyncio.get_running_loop(), Routes()))
+            in_flight.REQUEST.set(in_flight.InFlightRequest(one, asyncio.get_running_loop(), Routes()))
             made.append(contextvars.copy_context())
-        made[1][in_flight._current].end()  # type: ignore[union-attr]
+        made[1][in_flight.REQUEST].end()  # type: ignore[union-attr]
         return made
 
     context, other = asyncio.run(requests())
@@ -503,7 +512,7 @@ def test_workers_are_measured_together(tmp_path: Path) -> None:
             folded = ask("/profile?seconds=1&format=folded&by=route&rate=500")
             paths.remove("/computes")  # tracing slows it down
             grown: dict[str, Any] = {}
-            for one in json.loads(ask("/memory?seconds=2&worker=all&format=json"))["grown"]:
+            for one in json.loads(ask("/memory?seconds=2&every=4&format=json"))["grown"]:
                 grown.setdefault(one["route"], one)  # the line that has grown most
             is_over.set()
         assert re.search(r"^/computes/\{id\};.*computes", folded, re.M)
@@ -592,13 +601,41 @@ def test_what_knows_no_routes_of_endpoints_is_bounded(monkeypatch: pytest.Monkey
     assert len(endpoints._known) == 3
 
 
+def grown(route: str, place: str, size: int, variance: float = 0.0, blocks: int = 1, trace: Any = ()) -> Grown:
+    return {"route": route, "place": place, "size": size, "blocks": blocks, "variance": variance, "trace": list(trace)}
+
+
+def test_sampled_growth_is_shown_if_it_exceeds_its_error() -> None:
+    """A steady route has lines that seem to grow and others that seem to shrink."""
+    growth = Growth()
+    for pid in (1, 2):
+        lines = [
+            grown("/leaks", "/a.py:1", 400_000, 1e10),
+            grown("/steady", "/a.py:2", 150_000, 1e10),
+            grown("/steady", "/a.py:3", -150_000, 1e10),
+            grown("/spread", "/a.py:4", 120_000, 1e10),
+            grown("/spread", "/a.py:5", 120_000, 1e9),
+        ]
+        growth.add({"pid": pid, "seconds": 3, "grown": lines, "last": True})
+    by_route = allocations.as_text(growth, Order(MEMORY, 3, by_route=True), "2 processes", [])
+    assert [line.split() for line in by_route.splitlines() if "/a.py" not in line and "KiB" in line] == [
+        ["+781.2", "±", "138.1", "KiB", "/leaks"],
+        ["+468.8", "±", "144.8", "KiB", "/spread"],
+    ]
+    lines = json.loads(allocations.as_json(growth, []))["grown"]
+    assert [(line["place"], line["size"], line["error"]) for line in lines] == [
+        ("/a.py:1", 800_000, 141_421),
+        ("/a.py:2", 300_000, 141_421),
+        ("/a.py:5", 240_000, 44_721),
+    ]
+
+
 def test_growth_is_shown_by_line_and_by_route() -> None:
     growth = Growth()
     for size in (3000, 4000):
-        one: Any = {"route": "/a\x1b", "place": "/app/a.py:7", "size": size, "blocks": 2, "trace": ["/app/b.py:1"]}
+        one = grown("/a\x1b", "/app/a.py:7", size, blocks=2, trace=["/app/b.py:1"])
         growth.add({"pid": 1, "seconds": 3, "grown": [one], "last": True})
-    other: Any = {"route": NO_ENDPOINT, "place": "/lib/b.py:1", "size": 9_000, "blocks": 1, "trace": []}
-    growth.add({"pid": 1, "seconds": 3, "grown": [other], "last": True})
+    growth.add({"pid": 1, "seconds": 3, "grown": [grown(NO_ENDPOINT, "/lib/b.py:1", 9_000)], "last": True})
     by_line = allocations.as_text(growth, Order(MEMORY, 3), "1 process", ["A note."])
     by_route = allocations.as_text(growth, Order(MEMORY, 3, by_route=True), "1 process", [])
     assert by_line.splitlines()[:2] == ["Growth of memory in the last 2 of 3 s, 1 process", "A note."]
@@ -617,12 +654,12 @@ def test_the_routes_of_profiles_and_growth_have_the_prefixes_of_mounts(monkeypat
 
     found: list[str] = []
 
-    def grown(before: Any, after: Any, endpoints: Endpoints) -> list[Any]:
+    def traced(order: Any, endpoints: Endpoints, *rest: Any) -> list[Any]:
         endpoints.note(scope)
         found.append(endpoints.route_of([lines_of(endpoint.__wrapped__.__code__)]))
         return []
 
-    monkeypatch.setattr(allocations, "_grown", grown)
+    monkeypatch.setattr(allocations, "_traced", traced)
     over = threading.Event()
     over.set()
     allocations.measure_growth(Order(MEMORY, 1), observers, lambda part: None, over)
@@ -644,6 +681,110 @@ def test_a_program_that_traces_its_allocations_goes_on_tracing() -> None:
         assert tracemalloc.is_tracing() is traces and in_flight_requests.on_end is None
         tracemalloc.stop()
     assert [part["last"] for part in parts] == [True, True]
+
+
+KIB = 1024
+
+
+@pytest.fixture
+def sampler() -> Iterator[Any]:
+    native = pytest.importorskip("uvicorn._native")
+    made = native.AllocationSampler(16 * KIB, 32, in_flight.REQUEST, 1)
+    yield made
+    made.close()
+
+
+def measured(groups: list[Any]) -> dict[tuple[Any, str], list[float]]:
+    """Bytes, blocks and their variance by owner and innermost function."""
+    sums: dict[tuple[Any, str], list[float]] = {}
+    for owner, stack, _, *numbers in groups:
+        key = (owner, stack[-1][0].co_name if stack else "")
+        sums[key] = [sum(pair) for pair in zip(sums.get(key, [0.0] * 3), numbers, strict=True)]
+    return sums
+
+
+def test_a_sample_has_the_memory_in_use_by_request_and_stack(sampler: Any) -> None:
+    kept: list[Any] = []
+
+    def keeps() -> None:
+        kept.extend(bytes(5_000) for _ in range(400))
+
+    def grows() -> None:
+        kept.append(bytearray())
+        for _ in range(2_000):
+            kept[-1].extend(b"x" * KIB)  # which moves it
+
+    def churns() -> None:
+        for _ in range(20_000):
+            bytes(500)
+
+    owner: Any = Endpoint()
+
+    def serves() -> None:
+        in_flight.REQUEST.set(owner)
+        keeps()
+        churns()
+
+    contextvars.copy_context().run(serves)
+    grows()
+    assert not sampler.snapshot(), "nothing was allocated before a mark"
+    sampler.mark()
+    kept.append(bytes(10_000_000))
+    found = measured(sampler.snapshot())
+    for key, size in (((owner, "<genexpr>"), 400 * 5_033), ((None, "grows"), sys.getsizeof(kept[-2]))):
+        got, _, variance = found[key]
+        assert abs(got - size) <= 5 * variance**0.5 + KIB, (key, found)
+    assert not any("churns" in key for key in found)
+    kept.clear()
+    found = measured(sampler.snapshot())
+    assert not any(owner in key for key in found), "its blocks are free"
+    held = sys.getrefcount(owner)  # it is not released in the midst of a call of the allocator
+    sampler.release()
+    assert sys.getrefcount(owner) == held - 1
+
+
+def test_samples_survive_other_tools_and_whatever_allocates(sampler: Any) -> None:
+    """One sampler at a time, tracemalloc in front of and behind it, recursion, generators, threads and forks."""
+    native = pytest.importorskip("uvicorn._native")
+    with pytest.raises(RuntimeError):
+        native.AllocationSampler(1, 1, in_flight.REQUEST, 1)
+    sampler.close()
+    for wrong in ((0, 1, in_flight.REQUEST, 1), (1, 0, in_flight.REQUEST, 1), (1, 1, None, 1)):
+        with pytest.raises(ValueError):
+            native.AllocationSampler(*wrong)
+
+    def goes_down(depth: int) -> Any:
+        return goes_down(depth - 1) if depth else next(iter([sys._getframe()]))
+
+    async def raises() -> None:
+        try:
+            raise KeyError
+        except KeyError:
+            await asyncio.sleep(0)
+
+    async def many() -> None:
+        await asyncio.gather(*(raises() for _ in range(50)))
+
+    import tracemalloc
+
+    for order in ("before", "after", "never"):
+        if order == "before":
+            tracemalloc.start()
+        every = native.AllocationSampler(1, 64, in_flight.REQUEST, 1)
+        if order == "after":
+            tracemalloc.start()
+        with running_thread(goes_down, 200), contextlib.suppress(RecursionError):
+            goes_down(100_000)
+        asyncio.run(many())
+        every.mark()
+        assert every.snapshot()
+        if order == "before":
+            tracemalloc.stop()
+        every.close()
+        every.close()
+        assert not every.snapshot()
+        tracemalloc.stop()
+        bytes(10_000)
 
 
 # The flame graph

@@ -55,7 +55,8 @@ class InFlightRequest:
         self.scope = self.task = self.call = None
 
 
-_current: contextvars.ContextVar[InFlightRequest | None] = contextvars.ContextVar("uvicorn_request", default=None)
+REQUEST: contextvars.ContextVar[InFlightRequest | None] = contextvars.ContextVar("uvicorn_request", default=None)
+"""The request of a context."""
 
 
 def request_of(task: asyncio.Task[Any]) -> InFlightRequest | None:
@@ -65,7 +66,7 @@ def request_of(task: asyncio.Task[Any]) -> InFlightRequest | None:
 
 def request_in(context: contextvars.Context) -> InFlightRequest | None:
     """Return the request to which a context belongs."""
-    request = context.get(_current)
+    request = context.get(REQUEST)
     return request if request is not None and request.scope is not None else None
 
 
@@ -88,7 +89,7 @@ class InFlight(set[InFlightRequest]):
 
     def owner_of(self, task: asyncio.Task[Any]) -> InFlightRequest | None:
         """Return the request that has started a task, even if it is over; `LIFESPAN` is one for this."""
-        request = task.get_context().get(_current) if hasattr(task, "get_context") else None
+        request = task.get_context().get(REQUEST) if hasattr(task, "get_context") else None
         return request or next((one for one in list(self) if one.task is task), None)
 
     def of(self, loop: asyncio.AbstractEventLoop) -> list[InFlightRequest]:
@@ -107,11 +108,11 @@ class InFlightMiddleware:
         """Call the application."""
         if scope["type"] == "lifespan":
             # Its tasks have this context.
-            _current.set(InFlightRequest(None, asyncio.get_running_loop(), self._in_flight.routes, LIFESPAN))
+            REQUEST.set(InFlightRequest(None, asyncio.get_running_loop(), self._in_flight.routes, LIFESPAN))
             await self.app(scope, receive, send)
             return
         request = InFlightRequest(scope, asyncio.get_running_loop(), self._in_flight.routes)
-        token = _current.set(request)
+        token = REQUEST.set(request)
         self._in_flight.add(request)
         try:
             request.call = self.app(scope, receive, send)
@@ -123,5 +124,5 @@ class InFlightMiddleware:
                     on_end(scope)
             request.end()
             with contextlib.suppress(ValueError):  # thrown away in another context
-                _current.reset(token)
+                REQUEST.reset(token)
         return result  # type: ignore[return-value] # what the server says of one is the server's to say

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import NamedTuple
 
 MOST_SECONDS = 300
@@ -14,6 +15,9 @@ MOST_RATE = 1000
 
 MOST_FRAMES = 64
 """Frames of the traceback of an allocation."""
+
+MOST_EVERY = 16_384
+"""KiB from one sampled allocation to the next."""
 
 PROFILE, MEMORY = "/profile", "/memory"
 PATHS = (PROFILE, MEMORY)
@@ -33,7 +37,7 @@ KINDS = {
 _FORMATS = {PROFILE: ("html", "folded", "speedscope"), MEMORY: ("text", "json")}
 _PARAMETERS = {
     PROFILE: ("seconds", "rate", "format", "by", "route", "idle", "worker", "token"),
-    MEMORY: ("seconds", "frames", "format", "by", "route", "worker", "token"),
+    MEMORY: ("seconds", "every", "frames", "format", "by", "route", "worker", "token"),
 }
 
 
@@ -49,6 +53,7 @@ class Order(NamedTuple):
         by_route: whether results are divided by route.
         idle: whether a profile has threads that wait, each with the time that passes.
         worker: the process id of the only one that is measured; `ALL` or `ANY`.
+        every: KiB from one sampled allocation to the next; 0 if all are traced.
     """
 
     path: str
@@ -59,6 +64,7 @@ class Order(NamedTuple):
     by_route: bool = False
     idle: bool = False
     worker: int = 0
+    every: int = 0
 
 
 class Answer(NamedTuple):
@@ -94,22 +100,37 @@ def order_of(path: str, query: Mapping[str, Sequence[str]]) -> Order:
     chosen = given.get("format", formats[0])
     if chosen not in formats:
         raise ValueError(f"format must be one of {', '.join(formats)}, not {chosen[:40]!a}.")
+    every = _every(given) if path == MEMORY else 0
     return Order(
         path,
         _number(given, "seconds", 10 if path == PROFILE else 60, 1, MOST_SECONDS),
         int(_number(given, "rate", 100, 1, MOST_RATE)),
-        int(_number(given, "frames", 8, 1, MOST_FRAMES)),
+        int(_number(given, "frames", 32 if every else 8, 1, MOST_FRAMES)),
         chosen,
         by == "route" or _flag(given, "route"),
         _flag(given, "idle"),
-        _worker(path, given.get("worker", "")),
+        _worker(given.get("worker", ""), ANY if path == MEMORY and not every else ALL),
+        every,
     )
 
 
-def _worker(path: str, value: str) -> int:
-    """Return which process is meant. Tracing slows down a process, so by default memory is measured in one."""
+def can_sample() -> bool:
+    """Tell whether the native core is there, which samples allocations."""
+    return find_spec("uvicorn._native") is not None
+
+
+def _every(given: Mapping[str, str]) -> int:
+    """Return the KiB between two samples; without the native core all allocations are traced."""
+    every = int(_number(given, "every", 128 if can_sample() else 0, 0, MOST_EVERY))
+    if every and not can_sample():
+        raise ValueError("every must be 0: sampling needs the native core.")
+    return every
+
+
+def _worker(value: str, default: int) -> int:
+    """Return which process is meant. Tracing slows down a process, so by default one is traced."""
     if value in ("", "all"):
-        return ALL if value or path == PROFILE else ANY
+        return ALL if value else default
     if not (value.isascii() and value.isdigit() and len(value) < 12 and int(value) > 0):
         raise ValueError(f"worker must be a process id or all, not {value[:40]!a}.")
     return int(value)

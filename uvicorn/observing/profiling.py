@@ -265,6 +265,10 @@ class Sampler:
                 if self._order.idle or before is not None or not is_in_wait:
                     scope = self._scope_of(ident, frame) if self._order.by_route else None
                     found.append((thread, scope, self._stack_of(frame), is_in_wait))
+        if not self._order.idle:
+            # The sampler has held the GIL since, so a thread in a wait computes only if it needs none. Its state would
+            # say the same of one that has been woken and takes the GIL as soon as reading that lets go of it.
+            found = [one for one in found if not one[3] or one[0].cpu is None or one[0].cpu != one[0].read_clock()]
         del frames
         self._are_others_busy = not self._has_timer or busy > BUSY * seconds
         for thread, scope, stack, is_in_wait in found:

@@ -38,6 +38,8 @@ mod native {
     #[pymodule_export]
     use crate::asgi::tracing::encode_span;
     #[pymodule_export]
+    use crate::base::allocations::AllocationSampler;
+    #[pymodule_export]
     use crate::base::current_span::SpanFields;
     #[pymodule_export]
     use crate::base::end_timer::{end_after_signals, end_in};

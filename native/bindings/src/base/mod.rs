@@ -1,5 +1,6 @@
 //! The base of all rooms, without any protocol: Python objects, the event loop, buffers, errors.
 
+pub(crate) mod allocations;
 pub(crate) mod clock;
 pub(crate) mod connections;
 pub(crate) mod coroutine;
@@ -23,6 +24,7 @@ pub(crate) mod pulse;
 pub(crate) mod queued_bytes;
 pub(crate) mod reuse;
 pub(crate) mod routes;
+pub(crate) mod samples;
 pub(crate) mod settings;
 pub(crate) mod shortcuts;
 pub(crate) mod task;
