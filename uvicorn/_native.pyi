@@ -30,6 +30,7 @@ __all__ = [
     "ProbeResponder",
     "RequestResponseCycle",
     "SpanFields",
+    "TLSConfig",
     "Transport",
     "TransportSocket",
     "Waiter",
@@ -95,6 +96,45 @@ class Listener:
     def give_up_opening(self) -> None: ...
     def take_rest(self) -> None: ...
     def close(self) -> None: ...
+
+@final
+class TLSConfig:
+    """The TLS settings of connections that rustls encrypts, for an `SSLContext` whose attribute `rustls` it is.
+
+    `certificates` are triples of a host name in lower case (`*.` and a name for its children, None for all other
+    names), a chain in PEM and its private key in PEM, which `password` decrypts. Versions are as in records: 0x0303 is
+    TLS 1.2. `suites` are IANA numbers in the order of preference; None is all. `verify` is one of `ssl.CERT_NONE` ...;
+    `authorities` and `revoked` are PEM.
+
+    `tickets` is `own`, `none`, or `shared`. Shared ones are encrypted with the keys of `ticket_keys()`: the number of
+    the period, its key and the one before, each 80 bytes. It is called once a second at most.
+
+    `describe` makes what programs see as `ssl_object`, when the first asks for it: of version, suite, ALPN protocol,
+    server name, certificates of the client in DER, whether a session was resumed, group of the key exchange, why the
+    certificate is not good, and the host of the certificate that was shown.
+
+    Raises `ValueError` if the settings do not fit or cannot be expressed, `NotImplementedError` outside of Linux.
+    """
+
+    def __new__(
+        cls,
+        *,
+        certificates: collections.abc.Sequence[tuple[str | None, bytes, bytes]],
+        password: bytes | None,
+        alpn: collections.abc.Sequence[str],
+        min_version: int,
+        max_version: int,
+        suites: collections.abc.Sequence[int] | None,
+        verify: int,
+        authorities: bytes | None,
+        revoked: bytes | None,
+        serves_unverified: bool,
+        tickets: str,
+        ticket_keys: collections.abc.Callable[[], tuple[int, bytes, bytes | None]] | None,
+        describe: collections.abc.Callable[..., object] | None,
+    ) -> TLSConfig: ...
+    def replace(self, other: TLSConfig | None) -> None:
+        """Use the settings of `other` for new connections, or leave them to OpenSSL; existing ones keep theirs."""
 
 @final
 class TransportSocket:

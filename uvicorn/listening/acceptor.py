@@ -291,7 +291,7 @@ class Acceptor(asyncio.AbstractServer):
             protocol = self._factory()
         except _InvalidProxyHeader as exc:
             connection.close()
-            self._note_lost(exc)
+            self._note_lost(exc, address)
             return
         except BaseException:
             connection.close()
@@ -309,13 +309,14 @@ class Acceptor(asyncio.AbstractServer):
             else:
                 await wait_for(opened, max(0.001, deadline - self._loop.time()), lambda: is_readable(connection))
         except asyncio.TimeoutError:
-            self._note_lost("the TLS handshake took too long")
+            self._note_lost("the TLS handshake took too long", address)
         except OSError as exc:  # ssl.SSLError is one
-            self._note_lost(exc)
+            self._note_lost(exc, address)
 
     @staticmethod
-    def _note_lost(exc: object) -> None:
-        logger.debug("Connection lost while it was being set up: %s", exc)
+    def _note_lost(exc: object, address: Any) -> None:
+        client = f"{address[0]}:{address[1]} - " if isinstance(address, tuple) else ""
+        logger.debug("%sConnection lost while it was being set up: %s", client, exc)
 
     async def _receive_header(self, connection: socket.socket, address: Any) -> ProxyHeader | None:
         """The peer's description of its client, if the peer is a proxy that has to give one.

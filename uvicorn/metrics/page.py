@@ -155,6 +155,32 @@ SPANS = _places.take()
 """Sampled spans of `otel_endpoint` that have ended; written by its thread alone, as the next."""
 SPANS_DROPPED = _places.take()
 """Those of them that the collector has not got."""
+HANDSHAKES_BEGUN = _places.take()
+"""Connections that were accepted natively and begin with a TLS handshake."""
+TLS12_HANDSHAKES = _places.take()
+"""Handshakes of TLS 1.2, or of an earlier version; of native sockets, as the next."""
+TLS12_RESUMED = _places.take()
+"""Those that have resumed a session."""
+TLS13_HANDSHAKES = _places.take()
+"""Handshakes of TLS 1.3."""
+TLS13_RESUMED = _places.take()
+"""Those that have resumed a session."""
+HANDSHAKE_TIMEOUTS = _places.take()
+"""Handshakes that have taken too long; the next are other reasons why one has failed."""
+HANDSHAKES_CLOSED = _places.take()
+"""The client has closed the connection."""
+HANDSHAKES_OF_OTHER_VERSIONS = _places.take()
+"""The client has no version of TLS that is served."""
+HANDSHAKES_WITHOUT_PARAMETERS = _places.take()
+"""The client has no cipher suite, group or signature algorithm that is served."""
+HANDSHAKES_WITHOUT_CERTIFICATE = _places.take()
+"""The certificate of the client is missing, or was not accepted."""
+HANDSHAKE_ALERTS = _places.take()
+"""The client has sent an alert: most do not accept our certificate."""
+HANDSHAKES_NOT_TLS = _places.take()
+"""What the client has sent is not TLS."""
+OTHER_HANDSHAKE_FAILURES = _places.take()
+"""The client has sent malformed or unexpected messages, most of the time."""
 
 PLACES = _places.taken
 """The number of places."""
@@ -255,6 +281,35 @@ FAMILIES = (
         "Spans that did not reach the collector.",
         (("", SPANS_DROPPED, None),),
         needs=SPANS,
+    ),
+    Family(
+        "tls_handshakes_total",
+        "counter",
+        "Complete TLS handshakes of native sockets.",
+        (
+            ('version="1.2",resumed="false"', TLS12_HANDSHAKES, None),
+            ('version="1.2",resumed="true"', TLS12_RESUMED, None),
+            ('version="1.3",resumed="false"', TLS13_HANDSHAKES, None),
+            ('version="1.3",resumed="true"', TLS13_RESUMED, None),
+        ),
+        needs=HANDSHAKES_BEGUN,
+    ),
+    Family(
+        "tls_handshakes_failed_total",
+        "counter",
+        "Failed TLS handshakes: too slow, connection closed, no version or parameters in common, client certificate "
+        "missing or rejected, alert from the client, not TLS, or another reason.",
+        (
+            ('reason="timeout"', HANDSHAKE_TIMEOUTS, None),
+            ('reason="closed"', HANDSHAKES_CLOSED, None),
+            ('reason="version"', HANDSHAKES_OF_OTHER_VERSIONS, None),
+            ('reason="parameters"', HANDSHAKES_WITHOUT_PARAMETERS, None),
+            ('reason="certificate"', HANDSHAKES_WITHOUT_CERTIFICATE, None),
+            ('reason="alert"', HANDSHAKE_ALERTS, None),
+            ('reason="not_tls"', HANDSHAKES_NOT_TLS, None),
+            ('reason="other"', OTHER_HANDSHAKE_FAILURES, None),
+        ),
+        needs=HANDSHAKES_BEGUN,
     ),
 )
 """Numbers that are exposed as they are counted; `exposition` computes the others."""

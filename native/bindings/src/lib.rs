@@ -68,6 +68,8 @@ mod native {
     #[pymodule_export]
     use crate::tcp::reactor::Poller;
     #[pymodule_export]
+    use crate::tcp::tls::config::TLSConfig;
+    #[pymodule_export]
     use crate::tcp::transport::{Transport, TransportSocket};
     #[pymodule_export]
     use crate::websocket::WebSocketProtocol;

@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::base::encrypted::SslObject;
 use crate::base::level::Level;
 use crate::base::names::Names;
 
@@ -18,7 +19,7 @@ pub(crate) struct Peer {
     pub(crate) server: Py<PyAny>,
     pub(crate) secure: bool,
     /// The `ssl.SSLObject` of an encrypted connection, or a description of the encryption that ended at a proxy.
-    pub(crate) ssl_object: Option<Py<PyAny>>,
+    pub(crate) ssl_object: Option<SslObject>,
     /// The value of the extension `tls`, made when it is first asked for.
     tls: OnceCell<Py<PyDict>>,
     /// The state that the lifespan left.
@@ -42,7 +43,7 @@ impl Peer {
     }
 
     /// Of a connection that `ssl_object` encrypts.
-    pub(crate) fn with_tls(self, ssl_object: Option<Py<PyAny>>) -> Self {
+    pub(crate) fn with_tls(self, ssl_object: Option<SslObject>) -> Self {
         Self { ssl_object, ..self }
     }
 
@@ -53,6 +54,7 @@ impl Peer {
         if let Some(said) = self.tls.get() {
             return said.bind(py).copy().map(Some);
         }
+        let Some(object) = object.get(py)? else { return Ok(None) };
         let describe = py.import("uvicorn.tls.extension")?.getattr("describe")?;
         let said = describe.call1((object,))?.cast_into::<PyDict>()?;
         let copy = said.copy()?;

@@ -6,6 +6,7 @@ pub(crate) mod connections;
 pub(crate) mod coroutine;
 pub(crate) mod course;
 pub(crate) mod current_span;
+pub(crate) mod encrypted;
 pub(crate) mod end_timer;
 pub(crate) mod error;
 pub(crate) mod ffi;

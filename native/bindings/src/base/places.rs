@@ -83,8 +83,34 @@ pub(crate) const CANCELLED: usize = 171;
 pub(crate) const SPANS: usize = 172;
 /// Those of them that the collector has not got.
 pub(crate) const SPANS_DROPPED: usize = 173;
+/// Connections that were accepted natively and begin with a TLS handshake.
+pub(crate) const HANDSHAKES_BEGUN: usize = 174;
+/// Handshakes of TLS 1.2, or of an earlier version; of native sockets, as the next.
+pub(crate) const TLS12_HANDSHAKES: usize = 175;
+/// Those that have resumed a session.
+pub(crate) const TLS12_RESUMED: usize = 176;
+/// Handshakes of TLS 1.3.
+pub(crate) const TLS13_HANDSHAKES: usize = 177;
+/// Those that have resumed a session.
+pub(crate) const TLS13_RESUMED: usize = 178;
+/// Handshakes that have taken too long; the next are other reasons why one has failed.
+pub(crate) const HANDSHAKE_TIMEOUTS: usize = 179;
+/// The client has closed the connection.
+pub(crate) const HANDSHAKES_CLOSED: usize = 180;
+/// The client has no version of TLS that is served.
+pub(crate) const HANDSHAKES_OF_OTHER_VERSIONS: usize = 181;
+/// The client has no cipher suite, group or signature algorithm that is served.
+pub(crate) const HANDSHAKES_WITHOUT_PARAMETERS: usize = 182;
+/// The certificate of the client is missing, or was not accepted.
+pub(crate) const HANDSHAKES_WITHOUT_CERTIFICATE: usize = 183;
+/// The client has sent an alert: most do not accept our certificate.
+pub(crate) const HANDSHAKE_ALERTS: usize = 184;
+/// What the client has sent is not TLS.
+pub(crate) const HANDSHAKES_NOT_TLS: usize = 185;
+/// The client has sent malformed or unexpected messages, most of the time.
+pub(crate) const OTHER_HANDSHAKE_FAILURES: usize = 186;
 /// The number of places.
-pub(crate) const PLACES: usize = 174;
+pub(crate) const PLACES: usize = 187;
 /// Nanoseconds up to which each bucket of a histogram counts.
 pub(crate) const BOUNDS: [u64; 14] = [
     500_000,

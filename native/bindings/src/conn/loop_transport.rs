@@ -10,6 +10,7 @@ use pyo3::types::PyBytes;
 use super::carrier::{Carrier, Negotiated, negotiated};
 use super::ends::Ends;
 use super::grace::Pending;
+use crate::base::encrypted::SslObject;
 use crate::base::home::Home;
 
 /// An `asyncio.Transport` that the event loop has created.
@@ -43,7 +44,7 @@ impl Carrier for LoopTransport {
             client: self.ask(py, UTILS, "get_remote_addr")?.unbind(),
             server: self.ask(py, UTILS, "get_local_addr")?.unbind(),
             secure,
-            ssl_object: tls.map(Bound::unbind),
+            ssl_object: tls.map(|object| SslObject::Made(object.unbind())),
         })
     }
 

@@ -14,8 +14,9 @@ use super::reactor::{Accepts, Poller, Reactor};
 use super::slot::ConnectionSlot;
 use super::socket::{Keeper as _, Opener, Opening, Socket};
 use super::sys::{self, Address};
-use super::tls::{Encryption, Tls};
+use super::tls::engine::{Encryption, Tls};
 use crate::base::ffi::thread_bound::ThreadBound;
+use crate::base::places;
 use crate::conn::carrier::Carrier;
 use crate::conn::handler::{Handler, PythonProtocol};
 
@@ -34,7 +35,7 @@ pub(crate) struct Listening {
     resting: Cell<bool>,
     /// Waiting connections are left to other workers for a moment.
     looks_away: Cell<bool>,
-    encryption: Option<Rc<Encryption>>,
+    encryption: Option<Encryption>,
     /// The time limit from the first byte to the protocol, if a header or a handshake comes first.
     patience: Duration,
     /// Whether the peer of this address has to send a PROXY header, if peers may.
@@ -88,6 +89,9 @@ impl Listening {
             return self.reject(py, &descriptor).map(|()| None);
         }
         let tls = self.encryption.as_ref().map(|encryption| Tls::new(py, encryption)).transpose()?;
+        if tls.is_some() {
+            reactor.count(places::HANDSHAKES_BEGUN);
+        }
         let opens_later = has_preface || tls.is_some();
         let socket = reactor.open(descriptor, peer, self.address.clone(), tls);
         if let Some(slot) = slot {
@@ -258,7 +262,7 @@ impl Listener {
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(handshake_timeout)
             .map_err(|error| PyValueError::new_err(format!("handshake_timeout: {error}")))?;
-        let encryption = context.map(Encryption::new).transpose()?.map(Rc::new);
+        let encryption = context.map(Encryption::new).transpose()?;
         let reactor = poller.get().reactor()?;
         let listener = sys::Listener::adopt(descriptor)?;
         Poller::attach(poller)?;

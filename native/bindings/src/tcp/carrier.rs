@@ -6,8 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::socket::Socket;
+use crate::base::encrypted::SslObject;
 use crate::base::turns::Turns;
-use crate::conn::carrier::{Carrier, Negotiated, negotiated};
+use crate::conn::carrier::{Carrier, Negotiated};
 use crate::conn::ends::Ends;
 use crate::conn::grace::Pending;
 use crate::conn::handler::Handler;
@@ -20,12 +21,12 @@ impl Carrier for Socket {
             server: self.who.local(py, self.descriptor().as_deref())?,
             secure: self.is_encrypted() || told.is_some(),
             // The parameters that the client has encrypted with.
-            ssl_object: told.or_else(|| self.ssl_object().map(|object| object.clone_ref(py))),
+            ssl_object: told.map(SslObject::Made).or_else(|| self.ssl_object(py)),
         })
     }
 
     fn application_protocol(&self, py: Python<'_>) -> PyResult<Option<Negotiated>> {
-        self.ssl_object().map(|object| negotiated(object.bind(py))).transpose()
+        self.tls.as_ref().map(|tls| tls.application_protocol(py)).transpose()
     }
 
     fn transport(self: Rc<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -19,6 +19,6 @@ mod slot;
 mod socket;
 mod states;
 mod sys;
-mod tls;
+pub(crate) mod tls;
 pub(crate) mod transport;
 mod who;

@@ -8,6 +8,7 @@ use super::preface::{self, Preface};
 use super::socket::{Opener, Opening, Socket};
 use super::states::{PeerEnd, Phase};
 use super::sys::Descriptor;
+use super::tls::shared::HandshakeFailure;
 
 impl Socket {
     /// Put a protocol on this socket once `opening` is over.
@@ -26,13 +27,21 @@ impl Socket {
         }
         match self.tls.as_ref().map_or(Ok(true), |tls| tls.open(py, &descriptor, buffer)) {
             Ok(true) => {
+                if let Some(tls) = &self.tls
+                    && self.keeper.counts()
+                {
+                    self.keeper.count(tls.handshake(py)?.place());
+                }
                 let Some(opener) = self.opening.take().opener() else { return Ok(()) };
                 let outcome = opener.stand(py, self);
                 opener.is_opened(py)?;
                 outcome.or_else(|error| self.lose(py, None).and(Err(error)))
             }
             Ok(false) => self.await_input(py),
-            Err(error) => self.give_up_opening(py, &error.into_value(py).into_bound(py).str()?.to_cow()?),
+            Err(error) => {
+                let failure = self.tls.as_ref().map(|tls| tls.failure(py, &error));
+                self.give_up_opening(py, &error.into_value(py).into_bound(py).str()?.to_cow()?, failure)
+            }
         }
     }
 
@@ -53,10 +62,10 @@ impl Socket {
             Preface::Incomplete => self.await_input(py).map(|()| false),
             Preface::Malformed(reason) => {
                 self.keeper.note_malformed_preface(py, &self.who.nearest_name(py)?, &reason)?;
-                self.give_up_opening(py, "the PROXY header is malformed").map(|()| false)
+                self.give_up_opening(py, "the PROXY header is malformed", None).map(|()| false)
             }
             Preface::Lost => {
-                self.give_up_opening(py, "the peer disconnected before sending a PROXY header").map(|()| false)
+                self.give_up_opening(py, "the peer disconnected before sending a PROXY header", None).map(|()| false)
             }
         }
     }
@@ -72,14 +81,22 @@ impl Socket {
     fn reject(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<()> {
         let opener = self.opening.borrow().opener();
         opener.map_or(Ok(()), |opener| opener.reject(py, descriptor))?;
-        self.give_up_opening(py, "its address has too many connections")
+        self.give_up_opening(py, "its address has too many connections", None)
     }
 
     /// The handshake failed, or lasts too long: no protocol knows of the connection, so it only leaves a debug line.
     #[cold]
-    pub(super) fn give_up_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+    pub(super) fn give_up_opening(
+        &self,
+        py: Python<'_>,
+        reason: &str,
+        failure: Option<HandshakeFailure>,
+    ) -> PyResult<()> {
         let Some(opener) = self.opening.take().opener() else { return Ok(()) };
-        self.keeper.note_failed_opening(py, reason)?;
+        if let Some(failure) = failure {
+            self.keeper.count(failure.place());
+        }
+        self.keeper.note_failed_opening(py, &self.who.peer_name(py)?, reason)?;
         opener.is_opened(py)?;
         self.lose(py, None)
     }
@@ -87,8 +104,12 @@ impl Socket {
     /// It has lasted too long.
     #[cold]
     pub(super) fn give_up_late(&self, py: Python<'_>) -> PyResult<()> {
-        let late = if self.awaits_preface() { "the PROXY header" } else { "the TLS handshake" };
-        self.give_up_opening(py, &format!("{late} took too long"))
+        let (late, failure) = if self.awaits_preface() {
+            ("the PROXY header", None)
+        } else {
+            ("the TLS handshake", Some(HandshakeFailure::Timeout))
+        };
+        self.give_up_opening(py, &format!("{late} took too long"), failure)
     }
 
     pub(super) fn is_opening(&self) -> bool {

@@ -9,7 +9,8 @@ use pyo3::types::PyBytes;
 use super::socket::Socket;
 use super::states::{Phase, Writing};
 use super::sys::{Descriptor, os_error};
-use super::tls::{self, Tls};
+use super::tls::engine::Tls;
+use super::tls::shared::{PIECE, send};
 
 /// Bytes that one connection may give the kernel while others wait. A peer that takes them as fast as they come would
 /// otherwise have the loop to itself for as long as its download lasts.
@@ -29,7 +30,7 @@ enum Rest {
 impl Socket {
     /// Bytes that wait.
     pub(super) fn waiting(&self) -> usize {
-        self.outgoing.output.borrow().len() + self.tls.as_deref().map_or(0, Tls::waiting)
+        self.outgoing.output.borrow().len() + self.tls.as_ref().map_or(0, Tls::waiting)
     }
 
     /// Bytes that are kept until they are written; and how many were written so far that had waited.
@@ -115,7 +116,7 @@ impl Socket {
         }
         let bytes = body.as_bytes();
         let direct = match &self.tls {
-            Some(_) => bytes.get(..tls::PIECE.saturating_sub(head.len())).unwrap_or(bytes),
+            Some(_) => bytes.get(..PIECE.saturating_sub(head.len())).unwrap_or(bytes),
             None => bytes,
         };
         let sent = if head.is_empty() {
@@ -168,7 +169,7 @@ impl Socket {
         }
         let Some(descriptor) = self.descriptor() else { return Ok(0) };
         let sent = match &self.tls {
-            None => tls::send(&descriptor, pieces),
+            None => send(&descriptor, pieces),
             Some(tls) => tls.send(py, &descriptor, pieces),
         };
         drop(descriptor);
@@ -238,7 +239,7 @@ impl Socket {
             if total >= SHARE {
                 return Ok(Rest::Turn);
             }
-            let sent = self.outgoing.output.borrow().give(py, |pieces| tls::send(descriptor, pieces))?;
+            let sent = self.outgoing.output.borrow().give(py, |pieces| send(descriptor, pieces))?;
             if sent == 0 {
                 return Ok(Rest::Kernel);
             }
@@ -253,14 +254,12 @@ impl Socket {
     fn flush_encrypted(&self, py: Python<'_>, descriptor: &Descriptor, tls: &Tls) -> PyResult<Rest> {
         let mut total = 0;
         loop {
-            let first = self.outgoing.output.borrow().first(py, tls::PIECE)?;
-            let Some(first) = first else {
-                return Ok(if tls.flush(py, descriptor)? { Rest::Nothing } else { Rest::Kernel });
-            };
-            if total >= SHARE {
+            if total >= SHARE && self.outgoing.output.borrow().len() > 0 {
                 return Ok(Rest::Turn);
             }
-            let sent = tls.send_piece(py, descriptor, &first)?;
+            let Some(sent) = tls.send_first(py, descriptor, &self.outgoing.output)? else {
+                return Ok(if tls.flush(py, descriptor)? { Rest::Nothing } else { Rest::Kernel });
+            };
             if sent == 0 || self.outgoing.output.borrow().len() == 0 {
                 return Ok(Rest::Kernel);
             }

@@ -1,7 +1,6 @@
 //! One connected socket, of TCP or Unix: its states, its input and its end.
 //!
 //! ```text
-//! OPEN ──close──▶ CLOSING ──everything is written──▶ LOST ──the turn ends──▶ (descriptor closed, handler told)
 //! OPEN ──close──▶ CLOSING ──everything is written──▶ LOST ──the turn ends──▶ (descriptor closed, handler notified)
 //! ```
 //!
@@ -19,8 +18,10 @@ use pyo3::types::PyDict;
 use super::address::Local;
 use super::states::{End, Kernel, Outgoing, PeerEnd, Phase, QueueState, Reading, Shown};
 use super::sys::{Address, Descriptor, os_error};
-use super::tls::{self, Input, Tls};
+use super::tls::engine::Tls;
+use super::tls::shared::{self, Input};
 use super::who::Who;
+use crate::base::encrypted::SslObject;
 use crate::base::turns::Turns;
 use crate::conn::grace::Pending;
 use crate::conn::handler::Handler;
@@ -39,7 +40,12 @@ pub(crate) trait Keeper: Turns {
     fn transport_of(&self, py: Python<'_>, socket: &Rc<Socket>) -> PyResult<Py<PyAny>>;
     /// Report an exception to the loop.
     fn report(&self, context: &Bound<'_, PyDict>) -> PyResult<()>;
-    fn note_failed_opening(&self, py: Python<'_>, reason: &str) -> PyResult<()>;
+    /// The handshake with `peer` has failed, or its PROXY header.
+    fn note_failed_opening(&self, py: Python<'_>, peer: &Py<PyAny>, reason: &str) -> PyResult<()>;
+    /// Whether anything is counted.
+    fn counts(&self) -> bool;
+    /// Count one at a place, if anything is counted.
+    fn count(&self, place: usize);
     /// `peer` had to send a PROXY header, and has sent something else.
     fn note_malformed_preface(&self, py: Python<'_>, peer: &Py<PyAny>, reason: &str) -> PyResult<()>;
 }
@@ -81,7 +87,7 @@ pub(crate) struct Socket {
     descriptor: RefCell<Option<Rc<Descriptor>>>,
     pub(super) who: Who,
     /// The TLS state, if the connection is encrypted.
-    pub(super) tls: Option<Box<Tls>>,
+    pub(super) tls: Option<Tls>,
     pub(super) opening: RefCell<Opening>,
     handler: RefCell<Option<Rc<dyn Handler>>>,
     pub(super) phase: Cell<Phase>,
@@ -109,7 +115,7 @@ impl Socket {
             token,
             descriptor: RefCell::new(Some(Rc::new(descriptor))),
             who: Who::new(peer, local),
-            tls: tls.map(Box::new),
+            tls,
             opening: RefCell::default(),
             handler: RefCell::default(),
             phase: Cell::new(Phase::Open),
@@ -141,9 +147,14 @@ impl Socket {
         self.descriptor.borrow().clone()
     }
 
-    /// The `ssl.SSLObject` of an encrypted connection.
-    pub(super) fn ssl_object(&self) -> Option<&Py<PyAny>> {
-        self.tls.as_ref().map(|tls| &tls.object)
+    /// What programs see of an encrypted connection.
+    pub(super) fn ssl_object(&self, py: Python<'_>) -> Option<SslObject> {
+        self.tls.as_ref().map(|tls| tls.object(py))
+    }
+
+    /// The `ssl.SSLContext` of an encrypted connection.
+    pub(super) fn ssl_context(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.tls.as_ref().map(|tls| tls.context(py)).transpose()
     }
 
     pub(super) fn is_encrypted(&self) -> bool {
@@ -242,9 +253,9 @@ impl Socket {
         let (mut placed, mut is_placed) = (None, false);
         let received = match &self.tls {
             None => {
-                handler.with_receive_buffer(&mut |place| placed = Some(tls::receive_into(&descriptor, place)));
+                handler.with_receive_buffer(&mut |place| placed = Some(shared::receive_into(&descriptor, place)));
                 is_placed = placed.is_some();
-                placed.unwrap_or_else(|| tls::receive(&descriptor, buffer))
+                placed.unwrap_or_else(|| shared::receive(&descriptor, buffer))
             }
             Some(tls) => tls.receive(py, &descriptor, buffer),
         };
@@ -368,7 +379,7 @@ impl Socket {
         let old = self.end.error.replace(error.map(Box::new));
         drop(old);
         self.outgoing.clear();
-        let records = self.tls.as_deref().map(Tls::forget);
+        let records = self.tls.as_ref().map(Tls::forget);
         drop(records);
         self.keeper.lose(py, self.token)
     }

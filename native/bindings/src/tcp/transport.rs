@@ -47,7 +47,8 @@ impl Transport {
                 Ok(Some(Py::new(py, shown)?.into_any()))
             }
             "proxy_protocol" => Ok(socket.who.proxy_header(py).or(default)),
-            _ => match socket.ssl_object() {
+            "sslcontext" => socket.ssl_context(py).map(|known| known.or(default)),
+            _ => match socket.ssl_object(py).map_or(Ok(None), |object| object.get(py))? {
                 Some(object) => about_encryption(object.bind(py), name).map(|known| known.or(default)),
                 None => Ok(default),
             },
@@ -204,7 +205,6 @@ fn local_name(socket: &Socket, py: Python<'_>) -> PyResult<Py<PyAny>> {
 fn about_encryption(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Py<PyAny>>> {
     let known = match name {
         "ssl_object" => object.clone(),
-        "sslcontext" => object.getattr("context")?,
         "peercert" => object.call_method0("getpeercert")?,
         "cipher" => object.call_method0("cipher")?,
         "compression" => object.call_method0("compression")?,

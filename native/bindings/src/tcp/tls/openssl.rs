@@ -1,4 +1,4 @@
-//! TLS between a socket and its handler: an `ssl.SSLObject` of Python's, pumped here.
+//! TLS by OpenSSL: an `ssl.SSLObject` of Python's, pumped here.
 //!
 //! ```text
 //! OPENING ──the handshake is complete──▶ OPEN ──finish──▶ FINISHED (close_notify is sent)
@@ -6,39 +6,20 @@
 //!
 //! Certificates, versions, ciphers, callbacks: all settings of an `ssl.SSLContext` hold, because OpenSSL acts through
 //! that context. It reads and writes memory; the data moved between that and the kernel is bounded.
-//!
-//! Either side may end before the other (RFC 8446 section 6.1). So a client that has sent its `close_notify` still gets
-//! its response, and a client that is still sending can read a rejection. The transports of the event loops can do
-//! neither.
 
 use std::cell::{Cell, RefCell};
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::rc::Rc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::sys::{Descriptor, os_error};
-use crate::base::ffi::bytes::Growing;
+use super::shared::{Handshake, HandshakeFailure, Input, PIECE, receive, send};
+use crate::tcp::sys::Descriptor;
 
-/// Bytes encrypted at once. OpenSSL keeps that much room for as long as the connection lives.
-pub(super) const PIECE: usize = 64 * 1024;
 /// More than a record has (RFC 8446 section 5.1), and with it what one read can give.
 const RECORD: usize = 16 * 1024;
-
-/// Read at once to its destination, so that it is processed while it is in a near cache.
-const PLACED: usize = 256 * 1024;
-
-/// The result of a read.
-pub(super) enum Input {
-    /// That many bytes. If it is `drained`, the kernel had no more at this moment.
-    Data { length: usize, drained: bool },
-    /// The peer has nothing more to send.
-    End,
-    /// Nothing, for now.
-    Nothing,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -49,7 +30,7 @@ enum Phase {
 }
 
 /// The TLS settings of one listening socket's connections.
-pub(super) struct Encryption {
+pub(crate) struct Encryption {
     /// `context.wrap_bio`.
     wrap: Py<PyAny>,
     /// `ssl.MemoryBIO`.
@@ -87,10 +68,9 @@ impl Encryption {
 }
 
 /// The TLS side of one connection.
-pub(super) struct Tls {
+pub(crate) struct Tls {
     encryption: Rc<Encryption>,
-    /// The `ssl.SSLObject`, as programs are shown it.
-    pub(super) object: Py<PyAny>,
+    object: Py<PyAny>,
     /// The object that is called: the inner one, unless a program has overridden methods of the outer one.
     engine: Py<PyAny>,
     phase: Cell<Phase>,
@@ -163,9 +143,46 @@ impl Tls {
     }
 
     /// Nothing of it will be sent.
-    pub(super) fn forget(&self) -> impl Sized + use<> {
+    pub(super) fn forget(&self) -> Option<Py<PyAny>> {
         self.outgoing.waiting.set(0);
-        self.outgoing.unsent.take()
+        self.outgoing.unsent.take().map(|(records, _)| records.into_any())
+    }
+
+    /// The `ssl.SSLObject`, as programs are shown it.
+    pub(super) fn object(&self, py: Python<'_>) -> Py<PyAny> {
+        self.object.clone_ref(py)
+    }
+
+    /// Version and resumption of a complete handshake.
+    pub(super) fn handshake(&self, py: Python<'_>) -> PyResult<Handshake> {
+        let object = self.object.bind(py);
+        let version = object.call_method0(intern!(py, "version"))?;
+        let version = if version.eq("TLSv1.3")? { 0x0304 } else { 0x0303 };
+        Ok(Handshake { version, resumed: object.getattr(intern!(py, "session_reused"))?.is_truthy()? })
+    }
+
+    /// Why the handshake has failed, by OpenSSL's name for the error.
+    #[cold]
+    pub(super) fn failure(&self, py: Python<'_>, error: &PyErr) -> HandshakeFailure {
+        if self.is_sudden_end(py, error)
+            || error.is_instance_of::<pyo3::exceptions::PyOSError>(py) && !is_ssl(py, error)
+        {
+            return HandshakeFailure::Closed;
+        }
+        let reason = error.value(py).getattr_opt(intern!(py, "reason")).ok().flatten();
+        let reason = reason.map(|reason| reason.to_string()).unwrap_or_default();
+        match reason.as_str() {
+            "UNSUPPORTED_PROTOCOL" | "VERSION_TOO_LOW" | "UNKNOWN_PROTOCOL" => HandshakeFailure::Version,
+            "NO_SHARED_CIPHER"
+            | "NO_SUITABLE_KEY_SHARE"
+            | "NO_SHARED_SIGNATURE_ALGORITHMS"
+            | "NO_SHARED_GROUP"
+            | "NO_SUITABLE_SIGNATURE_ALGORITHM" => HandshakeFailure::Parameters,
+            "CERTIFICATE_VERIFY_FAILED" | "PEER_DID_NOT_RETURN_A_CERTIFICATE" => HandshakeFailure::Certificate,
+            "HTTP_REQUEST" | "HTTPS_PROXY_REQUEST" | "WRONG_VERSION_NUMBER" => HandshakeFailure::NotTls,
+            reason if reason.contains("_ALERT_") => HandshakeFailure::Alert,
+            _ => HandshakeFailure::Other,
+        }
     }
 
     /// Call OpenSSL, unless that is being done.
@@ -429,6 +446,12 @@ impl Tls {
     }
 }
 
+/// Whether it is OpenSSL's, and not the system's.
+#[cold]
+fn is_ssl(py: Python<'_>, error: &PyErr) -> bool {
+    py.import("ssl").and_then(|ssl| ssl.getattr("SSLError")).is_ok_and(|class| error.is_instance(py, &class))
+}
+
 /// What older releases of Python (3.11.2) do not know for an `SSLEOFError`, which OpenSSL 3 says in its own way.
 #[cold]
 fn is_unexpected_eof(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
@@ -448,47 +471,5 @@ fn gather(pieces: &[IoSlice<'_>], from: usize, room: &mut [u8]) {
             place.copy_from_slice(part);
         }
         at += length;
-    }
-}
-
-/// Read the kernel's input.
-#[inline]
-pub(super) fn receive(descriptor: &Descriptor, buffer: &mut [u8]) -> PyResult<Input> {
-    received(|| Ok((buffer.len(), descriptor.receive(buffer)?)))
-}
-
-/// Read the kernel's input into `object`, which has room for it.
-pub(super) fn receive_into(descriptor: &Descriptor, object: &mut Growing) -> PyResult<Input> {
-    received(|| object.fill_by(PLACED, |room| descriptor.receive_into(room)))
-}
-
-/// The result of `read`, which returns how many bytes it had room for, and how many it read.
-#[inline]
-fn received(mut read: impl FnMut() -> io::Result<(usize, usize)>) -> PyResult<Input> {
-    loop {
-        match read() {
-            Ok((_, 0)) => return Ok(Input::End),
-            Ok((room, length)) => return Ok(Input::Data { length, drained: length < room }),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Input::Nothing),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(os_error(&error)),
-        }
-    }
-}
-
-/// Write as much as the kernel takes; returns how many bytes that is.
-#[inline]
-pub(super) fn send(descriptor: &Descriptor, pieces: &[IoSlice<'_>]) -> PyResult<usize> {
-    loop {
-        let sent = match pieces {
-            [piece] => descriptor.send(piece),
-            pieces => descriptor.send_all(pieces),
-        };
-        match sent {
-            Ok(sent) => return Ok(sent),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(os_error(&error)),
-        }
     }
 }

@@ -1,0 +1,476 @@
+//! One connection: records in, plaintext out; plaintext in, records out.
+//!
+//! ```text
+//! HELLO ──ClientHello is complete──▶ SHAKING ──Finished──▶ OPEN ──finish──▶ FINISHED (close_notify is sent)
+//!   └──────────────┴───────an error──────┴───▶ FAILED ◀──an error──┴───────────┘
+//! ```
+//!
+//! The peer's direction ends by itself (RFC 8446 section 6.1): `peer_ended`. Input follows in every state but FAILED.
+
+use std::io::IoSlice;
+use std::mem;
+use std::sync::Arc;
+
+use rustls::HandshakeKind;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
+
+use crate::config::Config;
+use crate::failure::{Failure, FailureKind};
+use crate::hello::{self, Look};
+use crate::scratch::Scratch;
+use crate::verifier::take_error;
+
+/// The most plaintext of a record (RFC 8446 section 5.1).
+const FRAGMENT: usize = 16 * 1024;
+/// More than a record adds to its plaintext (RFC 5246 section 6.2.3, RFC 8446 section 5.2).
+const OVERHEAD: usize = 40;
+
+/// What encrypts, once the handshake is complete.
+type Traffic<'a> = WriteTraffic<'a, ServerConnectionData>;
+
+enum State {
+    Hello,
+    Shaking(Box<UnbufferedServerConnection>),
+    Open(Box<UnbufferedServerConnection>),
+    Finished(Box<UnbufferedServerConnection>),
+    Failed,
+}
+
+/// The course of a handshake that is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shaken {
+    /// 0x0303 is TLS 1.2.
+    pub version: u16,
+    /// The session of an earlier connection was resumed.
+    pub resumed: bool,
+}
+
+/// The result of [`Session::receive`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes of plaintext that were written.
+    pub length: usize,
+    /// An error behind them.
+    pub failure: Option<Failure>,
+}
+
+/// The server's end of one connection.
+pub struct Session {
+    config: Arc<Config>,
+    state: State,
+    /// The peer has sent `close_notify`.
+    peer_ended: bool,
+    server_name: Option<Box<str>>,
+    /// The client has no version that is served; rustls may find another fault first.
+    is_old: bool,
+    /// Why the certificate of the client is not good.
+    error: Option<Box<str>>,
+    /// Records that are not complete.
+    records: Vec<u8>,
+    /// Plaintext that was not asked for yet.
+    plain: Vec<u8>,
+}
+
+impl Session {
+    /// A session whose client has sent nothing yet.
+    #[must_use]
+    pub fn new(config: Arc<Config>) -> Self {
+        Self {
+            config,
+            state: State::Hello,
+            peer_ended: false,
+            server_name: None,
+            is_old: false,
+            error: None,
+            records: Vec::new(),
+            plain: Vec::new(),
+        }
+    }
+
+    /// Whether the handshake is complete.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_) | State::Finished(_))
+    }
+
+    /// Whether the peer has ended its direction, and all that came before was read.
+    pub fn has_ended(&self) -> bool {
+        self.peer_ended && self.plain.is_empty()
+    }
+
+    /// Whether plaintext waits for the next [`receive`](Self::receive).
+    pub fn has_plaintext(&self) -> bool {
+        !self.plain.is_empty()
+    }
+
+    /// Bytes that [`receive`](Self::receive) has besides those that are new.
+    pub fn buffered(&self) -> usize {
+        self.records.len() + self.plain.len()
+    }
+
+    /// The place for `most` bytes of new records.
+    pub fn room<'a>(&self, scratch: &'a mut Scratch, most: usize) -> &'a mut [u8] {
+        let kept = self.records.len();
+        scratch.reserve(kept + most).get_mut(kept..kept + most).unwrap_or_default()
+    }
+
+    /// Process `length` new bytes in the [`room`](Self::room), behind those that are kept. Plaintext without a place in `into` comes with the next call.
+    /// Answers are in the output of `scratch`, also if this fails.
+    ///
+    /// An `into` of [`buffered`](Self::buffered) bytes and `length` more has a place for everything.
+    pub fn receive(&mut self, scratch: &mut Scratch, length: usize, into: &mut [u8]) -> Received {
+        let records = mem::take(&mut self.records);
+        let kept = records.len();
+        if let Some(place) = scratch.reserve(kept + length).get_mut(..kept) {
+            place.copy_from_slice(&records);
+        }
+        let mut input = mem::take(&mut scratch.input);
+        let outcome = self.process(scratch, input.get_mut(..kept + length).unwrap_or_default(), into);
+        scratch.input = input;
+        outcome
+    }
+
+    fn process(&mut self, scratch: &mut Scratch, input: &mut [u8], into: &mut [u8]) -> Received {
+        let mut plain = Plain { into, length: 0, rest: mem::take(&mut self.plain) };
+        plain.settle();
+        let outcome = self.advance(scratch, input, &mut plain);
+        let length = plain.length;
+        self.plain = plain.rest;
+        let failure = match outcome {
+            Ok(consumed) => {
+                if !self.peer_ended {
+                    self.records = input.get(consumed..).unwrap_or_default().to_vec();
+                }
+                None
+            }
+            Err(failure) => Some(self.fail(scratch, failure)),
+        };
+        Received { length, failure }
+    }
+
+    /// Process `input`; returns how much of it is consumed.
+    fn advance(&mut self, scratch: &mut Scratch, input: &mut [u8], plain: &mut Plain<'_>) -> Result<usize, Failure> {
+        if matches!(self.state, State::Hello) {
+            let Look::Complete(hello) = hello::look(input) else { return Ok(0) };
+            let connection = UnbufferedServerConnection::new(self.config.select(&hello));
+            let connection = connection.map_err(|error| Failure::of(&error, false))?;
+            self.is_old = hello.is_old;
+            self.server_name = hello.server_name.map(String::into_boxed_str);
+            self.state = State::Shaking(Box::new(connection));
+        }
+        let is_first = matches!(self.state, State::Shaking(_));
+        let (State::Shaking(connection) | State::Open(connection) | State::Finished(connection)) = &mut self.state
+        else {
+            return Ok(input.len());
+        };
+        let mut at = 0;
+        loop {
+            let rest = input.get_mut(at..).unwrap_or_default();
+            let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
+            let goes_on = match state {
+                Err(error) => {
+                    let is_first = is_first && connection.protocol_version().is_none();
+                    let failure = Failure::of(&error, is_first);
+                    let is_old = self.is_old && failure.kind == FailureKind::Parameters;
+                    return Err(if is_old { Failure { kind: FailureKind::Version, ..failure } } else { failure });
+                }
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(|error| Failure::of(&error, false))?;
+                        discard += record.discard;
+                        plain.add(record.payload);
+                    }
+                    true
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(scratch, |room| data.encode(room))?;
+                    true
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    true
+                }
+                Ok(ConnectionState::PeerClosed) => {
+                    self.peer_ended = true;
+                    true
+                }
+                Ok(_) => false,
+            };
+            at += discard;
+            if !goes_on {
+                break;
+            }
+        }
+        if is_first && !connection.is_handshaking() {
+            self.open();
+        }
+        Ok(at)
+    }
+
+    /// The handshake is complete.
+    fn open(&mut self) {
+        let State::Shaking(connection) = mem::replace(&mut self.state, State::Failed) else { return };
+        if let Some(recording) = &self.config.recording {
+            let verified = take_error();
+            let resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+            let error = match connection.peer_certificates() {
+                Some(chain) if resumed => recording.error_of(chain),
+                Some(_) => verified,
+                None => None,
+            };
+            self.error = error.map(String::into_boxed_str);
+        }
+        self.state = State::Open(connection);
+    }
+
+    /// The alert is encoded, and nothing follows.
+    fn fail(&mut self, scratch: &mut Scratch, failure: Failure) -> Failure {
+        let state = mem::replace(&mut self.state, State::Failed);
+        // Behind our close_notify nothing follows.
+        if let State::Shaking(mut connection) | State::Open(mut connection) = state {
+            while connection.wants_write() {
+                let UnbufferedStatus { state, .. } = connection.process_tls_records(&mut []);
+                match state {
+                    Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                        if encode(scratch, |room| data.encode(room)).is_err() {
+                            break;
+                        }
+                    }
+                    Ok(ConnectionState::ReadTraffic(mut traffic)) => while traffic.next_record().is_some() {},
+                    _ => break,
+                }
+            }
+        }
+        failure
+    }
+
+    /// The peer's input is over. Fails unless it has said so by `close_notify`.
+    pub fn end_input(&mut self) -> Result<(), Failure> {
+        if self.peer_ended {
+            return Ok(());
+        }
+        let text = if self.is_open() { "the peer has closed without close_notify" } else { "the peer has closed" };
+        Err(Failure::new(FailureKind::Closed, text))
+    }
+
+    /// Encrypt `pieces` one behind the other, into the output of `scratch`. Does nothing if the session is not open.
+    pub fn seal(&mut self, scratch: &mut Scratch, pieces: &[IoSlice<'_>]) -> Result<(), Failure> {
+        if !matches!(self.state, State::Open(_)) {
+            return Ok(());
+        }
+        self.with_traffic(scratch, |scratch, traffic| {
+            let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+            if total <= FRAGMENT && pieces.len() > 1 {
+                // One record for the head of a response and a small body.
+                let mut gathered = mem::take(&mut scratch.gathered);
+                gathered.clear();
+                for piece in pieces {
+                    gathered.extend_from_slice(piece);
+                }
+                let outcome = encrypt(scratch, traffic, &gathered);
+                scratch.gathered = gathered;
+                return outcome;
+            }
+            pieces.iter().try_for_each(|piece| encrypt(scratch, traffic, piece))
+        })
+    }
+
+    /// Tell the peer that nothing follows (RFC 8446 section 6.1).
+    pub fn finish(&mut self, scratch: &mut Scratch) -> Result<(), Failure> {
+        if !matches!(self.state, State::Open(_)) {
+            return Ok(());
+        }
+        let outcome =
+            self.with_traffic(scratch, |scratch, traffic| sealed(scratch, 0, |room| traffic.queue_close_notify(room)));
+        self.state = match mem::replace(&mut self.state, State::Failed) {
+            State::Open(connection) => State::Finished(connection),
+            other => other,
+        };
+        outcome
+    }
+
+    /// Whether [`seal`](Self::seal) does anything: the handshake is complete, and our direction has not ended.
+    pub fn can_seal(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    fn with_traffic(
+        &mut self,
+        scratch: &mut Scratch,
+        act: impl FnMut(&mut Scratch, &mut Traffic<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let outcome = self.seek_traffic(scratch, act);
+        outcome.map_err(|failure| self.fail(scratch, failure))
+    }
+
+    fn seek_traffic(
+        &mut self,
+        scratch: &mut Scratch,
+        mut act: impl FnMut(&mut Scratch, &mut Traffic<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let State::Open(connection) = &mut self.state else { return Ok(()) };
+        loop {
+            let UnbufferedStatus { mut discard, state } = connection.process_tls_records(&mut self.records);
+            let outcome = match state.map_err(|error| Failure::of(&error, false))? {
+                ConnectionState::WriteTraffic(mut traffic) => Some(act(scratch, &mut traffic)),
+                ConnectionState::ReadTraffic(mut traffic) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(|error| Failure::of(&error, false))?;
+                        discard += record.discard;
+                        self.plain.extend_from_slice(record.payload);
+                    }
+                    None
+                }
+                ConnectionState::EncodeTlsData(mut data) => {
+                    encode(scratch, |room| data.encode(room))?;
+                    None
+                }
+                ConnectionState::TransmitTlsData(data) => {
+                    data.done();
+                    None
+                }
+                ConnectionState::PeerClosed => {
+                    self.peer_ended = true;
+                    None
+                }
+                _ => Some(Ok(())),
+            };
+            if discard > 0 {
+                self.records.drain(..discard.min(self.records.len()));
+            }
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+        }
+    }
+
+    // The parameters that both sides have agreed on.
+
+    fn connection(&self) -> Option<&UnbufferedServerConnection> {
+        match &self.state {
+            State::Shaking(connection) | State::Open(connection) | State::Finished(connection) => Some(connection),
+            State::Hello | State::Failed => None,
+        }
+    }
+
+    /// The version, and whether a session was resumed, once the handshake is complete.
+    pub fn shaken(&self) -> Option<Shaken> {
+        let connection = self.connection().filter(|_| self.is_open())?;
+        let version = u16::from(connection.protocol_version()?);
+        Some(Shaken { version, resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed) })
+    }
+
+    /// The IANA number of the cipher suite.
+    pub fn suite(&self) -> Option<u16> {
+        self.connection()?.negotiated_cipher_suite().map(|suite| u16::from(suite.suite()))
+    }
+
+    /// The IANA number of the group of the key exchange; `None` for resumed sessions of TLS 1.2.
+    pub fn group(&self) -> Option<u16> {
+        self.connection()?.negotiated_key_exchange_group().map(|group| u16::from(group.name()))
+    }
+
+    /// The protocol of ALPN.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.connection()?.alpn_protocol()
+    }
+
+    /// The name that the client has asked for, in lower case.
+    pub fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+
+    /// The name of the certificate that was shown; `None` is the one for all other names.
+    pub fn host(&self) -> Option<&str> {
+        self.config.host_of(self.server_name())
+    }
+
+    /// The client's certificate in DER, and those that lead from it to an authority.
+    pub fn chain(&self) -> Vec<&[u8]> {
+        let chain = self.connection().and_then(|connection| connection.peer_certificates());
+        self.config.path(chain.unwrap_or_default()).into_iter().map(AsRef::as_ref).collect()
+    }
+
+    /// Why the certificate of the client is not good, if it is served nevertheless.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+}
+
+/// Where plaintext goes.
+struct Plain<'a> {
+    into: &'a mut [u8],
+    length: usize,
+    /// Bytes without a place there.
+    rest: Vec<u8>,
+}
+
+impl Plain<'_> {
+    /// Move as much as possible of the rest to its place.
+    fn settle(&mut self) {
+        let mut rest = mem::take(&mut self.rest);
+        let taken = rest.len().min(self.into.len() - self.length);
+        self.add(rest.get(..taken).unwrap_or_default());
+        if taken < rest.len() {
+            rest.drain(..taken);
+            self.rest = rest;
+        }
+    }
+
+    fn add(&mut self, data: &[u8]) {
+        match self.into.get_mut(self.length..self.length + data.len()) {
+            Some(place) if self.rest.is_empty() => {
+                place.copy_from_slice(data);
+                self.length += data.len();
+            }
+            _ => self.rest.extend_from_slice(data),
+        }
+    }
+}
+
+/// Have `encode` write one record of the handshake behind the output.
+fn encode(
+    scratch: &mut Scratch,
+    mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+) -> Result<(), Failure> {
+    let mut needed = 0;
+    for _ in 0..2 {
+        match encode(scratch.output.room(needed)) {
+            Ok(written) => {
+                scratch.output.advance(written);
+                return Ok(());
+            }
+            Err(EncodeError::InsufficientSize(size)) => needed = size.required_size,
+            Err(EncodeError::AlreadyEncoded) => return Ok(()),
+        }
+    }
+    Err(Failure::new(FailureKind::Other, "a record does not fit"))
+}
+
+fn encrypt(scratch: &mut Scratch, traffic: &mut Traffic<'_>, data: &[u8]) -> Result<(), Failure> {
+    if data.is_empty() {
+        return Ok(());
+    }
+    sealed(scratch, data.len(), |room| traffic.encrypt(data, room))
+}
+
+/// Have `seal` write `length` bytes, encrypted, behind the output.
+fn sealed(
+    scratch: &mut Scratch,
+    length: usize,
+    mut seal: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
+) -> Result<(), Failure> {
+    let mut needed = length + (length / FRAGMENT + 1) * OVERHEAD;
+    for _ in 0..2 {
+        match seal(scratch.output.room(needed)) {
+            Ok(written) => {
+                scratch.output.advance(written);
+                return Ok(());
+            }
+            // Records of the handshake come first.
+            Err(EncryptError::InsufficientSize(size)) => needed = size.required_size,
+            Err(EncryptError::EncryptExhausted) => break,
+        }
+    }
+    Err(Failure::new(FailureKind::Other, "the keys of the connection are exhausted"))
+}
