@@ -78,12 +78,12 @@ PARTS = (
         "How long a new client waits for its first answer while 200 others, whose requests cost the application "
         "200 us of CPU each, keep the server busy; and one connection per request.",
         (
-            "compare ours upstream granian --workload accept --connections 300,1000,5000 --blocks 4 "
+            "compare ours upstream granian --workload accept --connections 300,5000 --blocks 4 "
             "--seconds 2 --warm-up 0.3 --no-noise",
-            f"compare {SERVERS} --workload churn --blocks 5 --seconds 1 --warm-up 0.3 --no-noise",
+            f"compare {SERVERS} --workload churn --blocks 4 --seconds 1 --warm-up 0.3 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        8.5,
+        5.8,
         2.0,
         ("brief", "losses"),
     ),
@@ -105,13 +105,15 @@ PARTS = (
     Part(
         "tls",
         "TLS",
-        "A small answer and one of 1 MiB through TLS.",
+        "Answers through TLS, small, varying and large, an upload, and connections for one request each, with a full "
+        "handshake (P-256) and resumed.",
         (
-            "compare ours upstream granian hypercorn gunicorn --workload tls,tls-1m --blocks 4 --seconds 1 "
-            "--warm-up 0.3 --no-noise",
+            "compare ours upstream granian --workload "
+            "tls,tls-varying,tls-10k,tls-1m,tls-upload,tls-new,tls-resumed --blocks 4 --seconds 1 --warm-up 0.3 "
+            "--no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        1.9,
+        4.0,
         0.7,
         ("brief", "losses"),
     ),

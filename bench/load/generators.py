@@ -12,6 +12,7 @@ from bench.load.httpx_driver import HttpxGenerator
 from bench.load.oha import Oha
 from bench.load.openloop import OpenLoopGenerator
 from bench.load.overload import OverloadGenerator
+from bench.load.s_time import TLSConnections
 from bench.load.tokens import TokensGenerator
 from bench.load.websocket import WebSocketGenerator
 from bench.load.wrk import Wrk
@@ -29,6 +30,7 @@ _ALL: tuple[Generator, ...] = (
     AcceptGenerator(),
     BesideGenerator(),
     TokensGenerator(),
+    TLSConnections(),
 )
 GENERATORS = {generator.name: generator for generator in _ALL}
 

@@ -219,3 +219,26 @@ def test_a_generator_that_is_not_installed_says_how_to_get_it(monkeypatch: pytes
 def test_a_generator_that_never_ends_is_ended(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="did not end within"):
         runner.run_generator(generators.find("httpx"), ["sleep", "60"], CORES, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("marks", "resumes", "errors"),
+    [("*" * 7, False, {}), ("r" * 7, True, {"not resumed": 0}), ("*rr*rrr", True, {"not resumed": 2})],
+)
+def test_connections_that_were_not_resumed_are_errors(
+    marks: str, resumes: bool, errors: dict[str, int], tmp_path: Path
+) -> None:
+    generator = generators.find("s_time")
+    load = Load("s_time", 1, 1, 2.0, None)
+    command = generator.command(Aim(1, tmp_path, options={"resumes": "yes"} if resumes else {}), load)
+    assert ("-reuse" in command) is resumes
+    output = (
+        f"Collecting connection statistics for 2 seconds\n{marks}\n\n"
+        "7 connections in 0.03s; 233.33 connections/user sec, bytes read 875\n"
+        "7 connections in 3 real seconds, 125 bytes read per connection\n"
+    )
+    burst = generator.parse(output, load)
+    assert (burst.requests, burst.seconds, burst.received, burst.errors) == (7, 2, 875, errors)
+    with pytest.raises(LoadError, match="did not finish; it printed: 7 connections in 0"):
+        generator.parse(output.splitlines()[-2], load)
+    assert generator.refusal(Load("s_time", 2, 1, 2.0, None)) == "s_time has one connection at a time: --connections 1"

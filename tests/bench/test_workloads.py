@@ -242,7 +242,7 @@ def test_newcomers_and_large_bodies_have_tables_of_their_own() -> None:
 
 def test_large_bodies_are_told_by_what_a_request_moves() -> None:
     payloads = {one.name: one.payload for one in scenario.TABLE if one.payload}
-    small = {"tls-1m": 2**20, "h2-upload": 2**20 + 12, "echo-1m": 2**20 + 13}
+    small = {"tls-1m": 2**20, "tls-upload": 2**20 + 12, "h2-upload": 2**20 + 12, "echo-1m": 2**20 + 13}
     assert payloads == {**small, "upload": 16 * 2**20 + 12, "download": 16 * 2**20}
 
 
