@@ -49,6 +49,7 @@ from uvicorn.config.settings import (
     ProfileType,
     StartType,
     TicketsType,
+    TLSType,
     WhenFullType,
 )
 from uvicorn.importer import print_import_error
@@ -443,6 +444,7 @@ def run(
     otel_endpoint: str | None = None,
     otel_sample_ratio: float | None = None,
     otel_query: bool = False,
+    tls: TLSType = "auto",
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.

@@ -29,7 +29,7 @@ from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming, fail
 from uvicorn.hooks import original, overrides, replaced
 from uvicorn.listening import sockets as listening
-from uvicorn.listening.acceptor import HANDSHAKE_TIMEOUT, Checkpoint
+from uvicorn.listening.acceptor import HANDSHAKE_TIMEOUT, Checkpoint, NativeAcceptor
 from uvicorn.listening.connection_limit import ConnectionLimit
 from uvicorn.listening.loads import WorkerLoad
 from uvicorn.logging.ansi import style
@@ -511,7 +511,7 @@ class Server:
             self.connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
         tracer = self.server_state.tracer
         try:
-            return await listening.listen(
+            listeners = await listening.listen(
                 bound,
                 self._protocol_factory(asyncio.get_running_loop()),
                 backlog=config.backlog,
@@ -525,6 +525,9 @@ class Server:
             for sock in bound:
                 sock.close()
             raise
+        if config.ssl is not None and not all(isinstance(one, NativeAcceptor) for one in listeners):
+            config.rule_out_rustls("the event loop's transports carry it")
+        return listeners
 
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
         config = self.config

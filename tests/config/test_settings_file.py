@@ -155,6 +155,9 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         def __init__(self, plans: Any) -> None:
             taken.extend(plans)
 
+        def allow_upgrades(self) -> None:
+            pass
+
         def run(self) -> None:
             pass
 

@@ -30,6 +30,7 @@ ADDED_LINES = {
     r"INFO:     HTTP is served by .* instead of the native core, .*": "says why a patch is in effect",
     r"INFO:     WebSocket is not served by the native core, .*": "the same",
     r"WARNING:  install_signal_handlers is overridden but never called.*": "upstream ignores it without a word",
+    r"INFO:     TLS by OpenSSL, not rustls: .*": "says why the slower one encrypts",
     r"INFO:     Another program listens there.*": "advice on the error before it",
     r"INFO:     (Start from the directory that contains it|Did you mean) .*": "a hint behind an error",
 }

@@ -85,7 +85,7 @@ def test_an_order_that_cannot_be_carried_out_says_how(
     path: str, query: dict[str, list[str]], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orders, "can_sample", lambda: False)
-    assert order_of(MEMORY, {}).every == 0
+    assert order_of(MEMORY, {"every": "0"}).every == 0
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
         order_of(path, query)
     assert len(text := str(caught.value)) < 300 and text.isprintable()
@@ -253,7 +253,7 @@ def test_memory_is_that_of_the_largest_worker(monkeypatch: pytest.MonkeyPatch) -
         _lock=contextlib.nullcontext(),
         _pool=SimpleNamespace(everyone=[*map(Worker, (1, 2, 3))]),
     )
-    answer = multiprocess.measurement_of([pool], order_of(MEMORY, {}), threading.Event())
+    answer = multiprocess.measurement_of([pool], order_of(MEMORY, {"every": "0"}), threading.Event())
     assert b" process 2\n" in answer.body
 
 

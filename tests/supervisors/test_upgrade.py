@@ -23,7 +23,7 @@ from tests.process import APP_BEGINS, IN_A_NAMESPACE, ROOT, ServerProcess, has_n
 from tests.supervisors.load import Load
 from tests.utils import is_listening, open_connection, read_until, request, wait_for
 from uvicorn.supervisors import upgrade_status
-from uvicorn.tls import openssl
+from uvicorn.tls import rustls
 
 if sys.platform == "win32":
     pytest.skip("there is no SIGUSR2 on Windows", allow_module_level=True)
@@ -293,7 +293,7 @@ def test_file_of_a_unix_socket_stays(profile: str, cwd: Path) -> None:
         assert not path.exists()
 
 
-@pytest.mark.skipif(openssl.why_not() is not None, reason=str(openssl.why_not()))
+@pytest.mark.skipif(rustls.why_not() is not None, reason=str(rustls.why_not()))
 def test_session_tickets_survive(
     cwd: Path, tls_certificate_key_and_chain_path: str, tls_ca_ssl_context: ssl.SSLContext
 ) -> None:

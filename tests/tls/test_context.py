@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 import trustme
 
+from tests.tls.engines import handshake
 from uvicorn.config import Config, create_ssl_context
 from uvicorn.config.errors import report_error
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 PASSWORD = "uvicorn password for the win"
 
@@ -34,29 +37,6 @@ def context_of(**settings: Any) -> ssl.SSLContext:
     context = loaded(**settings).ssl
     assert context is not None
     return context
-
-
-def handshake(
-    server: ssl.SSLContext, client: ssl.SSLContext, name: str = "localhost", session: ssl.SSLSession | None = None
-) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Connect two contexts through memory; returns both ends."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = (
-        server.wrap_bio(to_server, to_client, server_side=True),
-        client.wrap_bio(to_client, to_server, server_hostname=name, session=session),
-    )
-    waiting = list(reversed(ends))
-    for _ in range(20):
-        for end in waiting[:]:
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-            waiting.remove(end)
-        if not waiting:
-            break
-    assert not waiting
-    return ends
 
 
 def test_without_certificate_there_is_no_tls() -> None:
@@ -455,7 +435,6 @@ def test_replaced_function_serves_the_factory(
     ("settings", "problem"),
     [
         pytest.param({}, "must return an `ssl.SSLContext`, not NoneType", id="no context"),
-        pytest.param({"ssl_tickets": "shared"}, "Set ssl_tickets to 'own' or 'none'", id="shared tickets"),
         pytest.param({"ssl_cert": ["a.test=a.pem"]}, "Remove one of the two", id="names of its own"),
     ],
 )

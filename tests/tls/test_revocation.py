@@ -14,11 +14,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
-from tests.tls.test_context import handshake
+from tests.tls.engines import handshake
 from uvicorn.config import Config
 from uvicorn.config.errors import report_error
 from uvicorn.tls.context import RenewableContext
-from uvicorn.tls.openssl import verification_error, why_not
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 DAY = datetime.timedelta(days=1)
 
@@ -32,6 +33,7 @@ class Clients:
     def __init__(self, directory: Path) -> None:
         self.authority = trustme.CA()
         self.server = trustme.CA()
+        self.is_plain = False
         self.list = directory / "list.pem"
         self.authorities = directory / "clients.pem"
         self.authority.cert_pem.write_to_path(self.authorities)
@@ -57,6 +59,11 @@ class Clients:
             revoked = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
             builder = builder.add_revoked_certificate(revoked)
         builder = builder.last_update(now - 2 * DAY).next_update(now + until)
+        if not self.is_plain:
+            # As RFC 5280 section 5.2 wants it, and rustls with it.
+            identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]
+            builder = builder.add_extension(identifier, critical=False)
+            builder = builder.add_extension(x509.CRLNumber(1), critical=False)
         self.list.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
     def config(self, **settings: Any) -> Config:
@@ -93,21 +100,23 @@ def test_certificates_of_names_go_by_the_same_list(clients: Clients) -> None:
         handshake(context, revoked, "localhost")
 
 
-def test_an_authority_without_a_list_is_not_taken_for_one_that_has_revoked_nothing(clients: Clients) -> None:
+def test_an_authority_without_a_list_is_not_taken_for_one_that_has_revoked_nothing(
+    clients: Clients, engine: str
+) -> None:
     """T7"""
     other = trustme.CA()
     clients.authorities.write_bytes(clients.authorities.read_bytes() + other.cert_pem.bytes())
     clients.revoke()
     context = clients.context()
     handshake(context, clients.new()[0])
-    with pytest.raises(ssl.SSLError, match="unable to get certificate CRL"):
+    with pytest.raises(ssl.SSLError, match="unknown ca" if engine == "rustls" else "unable to get certificate CRL"):
         handshake(context, clients.new(other)[0])
 
 
-def test_a_list_that_has_expired_lets_nobody_in(clients: Clients) -> None:
+def test_a_list_that_has_expired_lets_nobody_in(clients: Clients, engine: str) -> None:
     """T7"""
     clients.revoke(until=-DAY)
-    with pytest.raises(ssl.SSLError, match="CRL has expired"):
+    with pytest.raises(ssl.SSLError, match="unknown ca" if engine == "rustls" else "CRL has expired"):
         handshake(clients.context(), clients.new()[0])
 
 
@@ -127,13 +136,25 @@ def test_a_list_is_renewed_with_the_certificates(clients: Clients) -> None:
         handshake(context, client)
 
 
-@pytest.mark.skipif(why_not() is not None, reason="OpenSSL cannot be asked here")
-def test_applications_that_want_to_know_are_told(clients: Clients) -> None:
+def test_applications_that_want_to_know_are_told(clients: Clients, engine: str) -> None:
     revoked, number = clients.new()
     clients.revoke(number)
+    if engine == "openssl":
+        with pytest.raises(ValueError, match="OpenSSL cannot do that"):
+            clients.context(asgi_extensions=["tls"], ssl_client_errors=True)
+        return
     context = clients.context(asgi_extensions=["tls"], ssl_client_errors=True)
     server, _ = handshake(context, revoked)
-    assert verification_error(cast(Any, server)._sslobj) == "certificate revoked"
+    assert server.verification_error == "the certificate is revoked"
+
+
+@pytest.mark.parametrize("engine", ["rustls"], indirect=True)
+def test_lists_that_only_openssl_can_read(clients: Clients) -> None:
+    clients.is_plain = True
+    clients.revoke()
+    with pytest.raises(ValueError, match="rustls cannot be used, because it cannot read the lists of ssl_crl"):
+        clients.context()
+    handshake(clients.context(tls="openssl"), clients.new()[0])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.utils import open_connection, read_to_end, run_server, server_port, w
 from uvicorn import server as module
 from uvicorn.config import Config
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 LOOPS = ["asyncio"] if sys.platform == "win32" else ["asyncio", "uvloop"]
 

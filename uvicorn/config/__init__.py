@@ -221,7 +221,7 @@ class Config(Settings):
         """Resolve the settings that depend on the environment or on each other."""
         self.fails_always = False
         self.loaded = False
-        self._core_logged = False
+        self._core_logged = self._encryption_logged = False
         self.reporters: dict[asyncio.AbstractEventLoop, Callable[[], Report]] = {}
         self.in_flight: InFlight | None = None  # once it is loaded, if that is to be known
         self.encoded_headers = []
@@ -451,43 +451,23 @@ class Config(Settings):
         hosts: set[str] = set()
         for text in self.ssl_cert:
             with blaming(f"ssl_cert={text!r}"):
-                from uvicorn.tls.context import NamedCertificate
+                from uvicorn.tls.server_context import NamedCertificate
 
                 named = NamedCertificate.parse(text)
                 if named.host in hosts:
                     raise ValueError("this name has a certificate already; name each host once.")
                 hosts.add(named.host)
-        if self.ssl_client_errors:
-            from uvicorn.tls.openssl import why_not
-
-            if reason := why_not():
-                raise SettingError(f"Cannot use ssl_client_errors=True, because {reason}.")
         self._resolve_tickets()
 
     def _resolve_tickets(self) -> None:
-        if self.ssl_tickets == "own" or not self.is_ssl:
+        if self.ssl_tickets != "shared" or not self.is_ssl or self.tls == "openssl":
             return
         # Imported where it is wanted.
-        from uvicorn.tls.openssl import why_not
+        from uvicorn.tls.tickets import TicketSecret
 
-        reason = why_not()
-        if self.ssl_tickets == "none":
-            if reason is not None and self.ssl_min_version != "1.3":
-                logger.warning(
-                    "Clients can resume TLS 1.2 sessions by their id, without a ticket (ssl_tickets=none), because %s.",
-                    reason,
-                )
-        elif reason is None:
-            from uvicorn.tls.tickets import TicketSecret
-
-            state = handover.current.tickets
-            with blaming(handover.VARIABLE):
-                self.ticket_secret = TicketSecret() if state is None else TicketSecret.parse(state)
-        else:
-            logger.warning(
-                "TLS session tickets are not shared (ssl_tickets=shared), because %s: each event loop has its own.",
-                reason,
-            )
+        state = handover.current.tickets
+        with blaming(handover.VARIABLE):
+            self.ticket_secret = TicketSecret() if state is None else TicketSecret.parse(state)
 
     # Environment
 
@@ -587,7 +567,8 @@ class Config(Settings):
             from uvicorn.tls.context import check_ssl_settings
 
             with self._blaming_ssl():
-                check_ssl_settings(self)
+                context = check_ssl_settings(self)
+            self._log_encryption(context)
 
     def load(self) -> None:
         """Import the application and the implementations, build the TLS context and encode the header fields; once.
@@ -612,6 +593,7 @@ class Config(Settings):
                 refuse_never_called(implementation, self.allow_skipped_overrides, has_log_format)
         self.lifespan_class = import_from_string(LIFESPAN[self.lifespan])
         self.ssl = self._ssl_context()
+        self._log_encryption(self.ssl)
         self.encoded_headers = self._default_headers()
         loaded = self.load_app()
         with refusing_exit():
@@ -660,6 +642,40 @@ class Config(Settings):
                 return import_from_string(self.app)
         except ImportFromStringError as exc:
             fail("Error loading ASGI app. %s", exc, hint=exc.hint)
+
+    def _log_encryption(self, context: SSLContext | None) -> None:
+        """Log once why OpenSSL encrypts, where that was not asked for, and what does not work then."""
+        if context is None:
+            return
+        from uvicorn.tls.context import openssl_reason
+
+        if self.tls == "openssl":
+            self._note_openssl()
+        elif reason := openssl_reason(context):
+            self.rule_out_rustls(reason)
+
+    def rule_out_rustls(self, reason: str) -> None:
+        """Log once that OpenSSL encrypts, and why.
+
+        Raises:
+            SettingError: rustls was asked for.
+        """
+        if self.tls == "rustls":
+            raise SettingError(f"Cannot use tls='rustls': {reason}.")
+        if self.tls == "auto" and not self._encryption_logged:
+            logger.info("TLS by OpenSSL, not rustls: %s.", reason)
+            self._note_openssl()
+
+    def _note_openssl(self) -> None:
+        if self._encryption_logged:
+            return
+        self._encryption_logged = True
+        if self.ssl_tickets == "shared" and self.tls != "openssl":  # else a relation of the settings says so
+            logger.warning("TLS session tickets are not shared (ssl_tickets=shared): that needs rustls.")
+        if self.ssl_tickets == "none" and self.ssl_min_version != "1.3":
+            logger.warning(
+                "Clients can resume TLS 1.2 sessions by id, without a ticket (ssl_tickets=none): OpenSSL keeps them."
+            )
 
     def import_app(self) -> None:
         """Import the application before `load` does, unless the program has a `load_app` of its own.

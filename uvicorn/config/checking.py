@@ -14,7 +14,8 @@ from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming
 from uvicorn.listening.sockets import setting_of, source_of
 from uvicorn.rules import shortcuts
-from uvicorn.tls.context import NamedCertificate
+from uvicorn.tls.context import openssl_reason
+from uvicorn.tls.server_context import NamedCertificate
 
 DAY = 86400
 
@@ -50,6 +51,7 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
         clients = config.trusted_proxies
         yield "forwarded", f"trusted from {_listed(clients)}" if clients else "never trusted"
     if config.ssl is not None:
+        yield "encryption", _encryption(config, config.ssl)
         yield "tls", _of_certificate(config, config.ssl)
         for host, certfile, _ in map(NamedCertificate.parse, config.ssl_cert if config.ssl_certfile else ()):
             with blaming(f"ssl_cert={host}={certfile}"):
@@ -94,6 +96,13 @@ def _listed(hosts: Sequence[str] | str) -> str:
 
 def _name_of(implementation: Any) -> str:
     return f"{implementation.__module__}.{implementation.__qualname__}"
+
+
+def _encryption(config: Config, context: ssl.SSLContext) -> str:
+    if config.tls == "openssl":
+        return "OpenSSL"
+    reason = openssl_reason(context)
+    return "rustls" if reason is None else f"OpenSSL, not rustls: {reason}"
 
 
 def _of_certificate(config: Config, context: ssl.SSLContext) -> str:

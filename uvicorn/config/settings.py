@@ -38,6 +38,7 @@ ProfileType = Literal["process", "thread", "hybrid", "auto"]
 CountType = int | Literal["auto"]
 MinVersionType = Literal["1.0", "1.1", "1.2", "1.3"]
 TicketsType = Literal["own", "shared", "none"]
+TLSType = Literal["auto", "rustls", "openssl"]
 OnDisconnectType = Literal["ignore", "cancel"]
 StartType = Literal["auto", "spawn", "fork"]
 
@@ -975,7 +976,7 @@ class Settings:
         needs=ANY_TLS,
         kw_only=True,
         help="Session tickets, which spare returning clients most of a handshake: readable by the event loop that "
-        "wrote them (`own`), by all workers (`shared`, on interpreters where that is possible), or `none`.",
+        "wrote them (`own`), by all workers (`shared`, with rustls), or `none`.",
     )
 
     ssl_crl: str | os.PathLike[str] | None = setting(
@@ -991,8 +992,8 @@ class Settings:
         section="TLS",
         needs=ANY_TLS,
         kw_only=True,
-        help="Serve clients whose certificates cannot be verified, instead of failing the handshake. The application "
-        "must check `client_cert_error` of the extension `tls`, which asgi_extensions must offer.",
+        help="Serve clients whose certificates cannot be verified, instead of failing the handshake; needs rustls. The "
+        "application must check `client_cert_error` of the extension `tls`, which asgi_extensions must offer.",
     )
 
     worker_start: StartType = setting(
@@ -1106,6 +1107,14 @@ class Settings:
         kw_only=True,
         help="Put the query of requests into spans. Queries may contain secrets.",
     )
+    tls: TLSType = setting(
+        default="auto",
+        section="TLS",
+        needs=ANY_TLS,
+        kw_only=True,
+        help="What encrypts: `rustls`, several times faster, `openssl`, or rustls unless it lacks something that other "
+        "settings ask for (`auto`); the log says so.",
+    )
 
     def __post_init__(self) -> None:
         """Derive further attributes from the arguments; here none."""
@@ -1165,6 +1174,17 @@ RELATIONS = (
         ("ssl_client_errors",),
         lambda c: c.ssl_client_errors and (not c.ssl_cert_reqs or c.ssl_context_factory is not None),
         "it needs ssl_cert_reqs, and does not work with ssl_context_factory.",
+    ),
+    Relation(
+        ("ssl_client_errors",),
+        lambda c: c.ssl_client_errors and c.tls == "openssl",
+        "OpenSSL cannot do that: set tls to 'auto' or 'rustls'.",
+    ),
+    Relation(
+        ("ssl_tickets",),
+        lambda c: c.ssl_tickets == "shared" and c.tls == "openssl",
+        "is ignored: with OpenSSL each event loop has its own (tls='openssl').",
+        False,
     ),
     Relation(
         ("ssl_tickets",),

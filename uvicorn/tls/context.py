@@ -2,7 +2,13 @@
 
 ```text
 RenewableContext ──current──▶ ServerContext, of ssl_certfile ──sni_callback──▶ ServerContext, of each name in ssl_cert
+       │ rustls                      │ rustls
+       ▼                             ▼
+   TLSConfig  ◀──────replace─────  TLSConfig, of all certificates
 ```
+
+OpenSSL reads and checks the files in any case, so errors are the same whichever engine encrypts. The engine of a
+connection is rustls where the context has a `TLSConfig` and the socket is the native core's.
 
 With `ssl_reload` the server listens with a `RenewableContext`, which makes no connections itself. A `Renewal` builds
 the real context again when the contents of the files change; the next handshake uses the new one, and connections
@@ -17,18 +23,20 @@ import hashlib
 import logging
 import os
 import queue
-import re
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.tls.certificates import Certificate, first_of_pem
+from uvicorn.tls.rustls import NotPossible, configure
+from uvicorn.tls.server_context import NamedCertificate, ServerContext, Shown, serve_hosts
+from uvicorn.tls.settings import TLSSettings
 
 if TYPE_CHECKING:
-    from uvicorn.tls.tickets import TicketSecret
+    from uvicorn._native import TLSConfig
 
 MIN_VERSIONS = {
     "1.0": ssl.TLSVersion.TLSv1,
@@ -41,109 +49,8 @@ MIN_VERSIONS = {
 _LOWEST_SECURITY = "DEFAULT:@SECLEVEL=0"
 """Ciphers for versions below 1.2, whose signatures OpenSSL takes for too weak otherwise."""
 
-_HOST = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 
 logger = logging.getLogger("uvicorn.error")
-
-
-class TLSSettings(Protocol):
-    """The settings this module reads; see ``uvicorn.config.settings`` for their meaning."""
-
-    ssl_keyfile: str | os.PathLike[str] | None
-    ssl_certfile: str | os.PathLike[str] | None
-    ssl_keyfile_password: str | bytes | Callable[[], str | bytes] | None
-    ssl_version: int
-    ssl_cert_reqs: int
-    ssl_ca_certs: str | os.PathLike[str] | None
-    ssl_ciphers: str | None
-    ssl_context_factory: Callable[[Any, Callable[[], ssl.SSLContext]], ssl.SSLContext] | None
-    ssl_reload: float | None
-    ssl_crl: str | os.PathLike[str] | None
-    ssl_client_errors: bool
-    ticket_secret: TicketSecret | None
-
-    @property
-    def ssl_context_builder(self) -> Callable[..., ssl.SSLContext]:
-        """Makes the context of one certificate: `create_ssl_context`, unless the program has replaced that."""
-
-    @property
-    def ssl_tickets(self) -> str:
-        """`none` for no session tickets; `ticket_secret` says whose they are."""
-
-    @property
-    def ssl_min_version(self) -> str | None:
-        """A key of `MIN_VERSIONS`."""
-
-    @property
-    def ssl_cert(self) -> Sequence[str]:
-        """Certificates of names, as `NamedCertificate.parse` reads them."""
-
-
-class NamedCertificate(NamedTuple):
-    """One member of `ssl_cert`: the certificate for clients that ask for `host`, a name or `*.` and a name."""
-
-    host: str
-    certfile: str
-    keyfile: str | None
-
-    @classmethod
-    def parse(cls, text: str) -> NamedCertificate:
-        """Read `HOST=FILE,KEY`, or `HOST=FILE` where the key is in the same file.
-
-        Raises:
-            ValueError: it is not of this form, or HOST is not a host name.
-        """
-        host, equals, files = text.partition("=")
-        certfile, _, keyfile = files.partition(",")
-        if not (equals and certfile):
-            raise ValueError("it must be HOST=FILE,KEY.")
-        with contextlib.suppress(UnicodeError):  # a long label, or an empty one
-            host = host.encode("idna").decode("ascii")
-        host = host.lower()
-        if len(host) > 253 or not _HOST.fullmatch(host) or host.rpartition(".")[2].isdecimal():
-            raise ValueError("HOST must be a host name, or `*.` and one, and not an address.")
-        return cls(host, certfile, keyfile or None)
-
-
-class ServerContext(ssl.SSLContext):
-    """A context that knows the certificates it shows.
-
-    Attributes:
-        certificate: which it shows, if that can be read.
-        hosts: contexts to use instead for clients that ask for one of these names.
-        serves_unverified: handshakes go on if the certificate of a client cannot be verified.
-    """
-
-    certificate: Certificate | None = None
-    serves_unverified: bool = False
-    hosts: Mapping[str, ServerContext] = {}
-
-    def shown(self) -> Iterator[tuple[str, Certificate]]:
-        """Return its certificates, by the host name they are for; `default` for all other names."""
-        for name, context in {"default": self, **self.hosts}.items():
-            if context.certificate is not None:
-                yield name, context.certificate
-
-
-def serve_hosts(context: ssl.SSLContext, hosts: Mapping[str, ssl.SSLContext]) -> None:
-    """Leave clients that ask for one of these names to its context (RFC 6066 section 3)."""
-    if isinstance(context, ServerContext):
-        context.hosts = {name: host for name, host in hosts.items() if isinstance(host, ServerContext)}
-
-    def choose(connection: Any, name: str | None, context: ssl.SSLContext) -> None:
-        found = host_of(hosts, name)
-        if found is not None:
-            connection.context = found
-
-    context.sni_callback = choose
-
-
-def host_of(hosts: Mapping[str, ssl.SSLContext], name: str | None) -> ssl.SSLContext | None:
-    """Return the context for clients that ask for `name`: an exact match, else the wildcard of its siblings."""
-    if not name or not hosts:
-        return None
-    name = name.lower().removesuffix(".")
-    return hosts.get(name) or hosts.get("*." + name.partition(".")[2])
 
 
 def create_ssl_context(
@@ -170,6 +77,7 @@ def create_ssl_context(
     certificate = _certificate_in(_read(certfile))
     context = ServerContext(ssl_version)
     context.certificate = certificate
+    password = _remembering(context, password)
     # Clients get its benefits from a new connection (RFC 9325 section 3.5).
     context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
     # Some distributions accept an unexpected EOF as a proper close: a truncated connection would look complete.
@@ -196,6 +104,21 @@ def create_ssl_context(
     if alpn_protocols:
         context.set_alpn_protocols(list(alpn_protocols))
     return context
+
+
+def _remembering(
+    context: ServerContext, password: str | bytes | Callable[[], str | bytes] | None
+) -> Callable[[], str | bytes] | None:
+    """Have the context keep the password that OpenSSL has asked for: rustls needs it too."""
+    if password is None:
+        return None
+
+    def answer() -> str | bytes:
+        given = password() if callable(password) else password
+        context.password = given.encode() if isinstance(given, str) else bytes(given)
+        return given
+
+    return answer
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:
@@ -295,17 +218,30 @@ def _has_terminal() -> bool:
         return sys.platform == "win32" and sys.stdin is not None and sys.stdin.isatty()
 
 
-def check_ssl_settings(settings: TLSSettings) -> None:
-    """Raise the errors of `load_ssl_context`, without asking for a password; then some faults stay unseen."""
-    if _is_replaced(settings):
-        return  # it is called once for each server, as by upstream
+def check_ssl_settings(settings: TLSSettings) -> ssl.SSLContext | None:
+    """Raise the errors of `load_ssl_context`, without asking for a password; then some faults stay unseen.
+
+    Returns a context like the server's; None if it cannot be made yet.
+    """
+    if is_replaced(settings):
+        return None  # it is called once for each server, as by upstream
     with contextlib.suppress(_PasswordNeeded):
-        _default_context(
+        return _default_context(
             settings, _certificate_of(settings), None, settings.ssl_keyfile_password or _reject_password_prompt
         )
+    return None
 
 
-def _is_replaced(settings: TLSSettings) -> bool:
+def openssl_reason(context: ssl.SSLContext) -> str | None:
+    """Why OpenSSL encrypts for this context though rustls was not ruled out, as a clause; None if rustls does."""
+    context = in_force(context)
+    if isinstance(context, ServerContext) and context.is_complete:
+        return context.openssl_reason
+    return "a program has made the context"
+
+
+def is_replaced(settings: TLSSettings) -> bool:
+    """Whether the program has put a function of its own in place of `create_ssl_context`."""
     return settings.ssl_context_builder is not create_ssl_context
 
 
@@ -321,19 +257,6 @@ def _default_context(
     password: str | bytes | Callable[[], str | bytes] | None,
 ) -> ssl.SSLContext:
     context = _context(settings, certfile, settings.ssl_keyfile, alpn_protocols, password)
-    if settings.ticket_secret is not None:
-        if _is_replaced(settings):
-            raise ValueError(
-                "`uvicorn.config.create_ssl_context` is replaced, and shared session tickets would readmit clients "
-                "that its context rejects. Set ssl_tickets to 'own' or 'none'."
-            )
-        from uvicorn.tls.tickets import purpose_of, share_tickets
-
-        # Connections go by the tickets of this context, whichever name they ask for.
-        paths = (settings.ssl_ca_certs, settings.ssl_crl)
-        authorities, revoked = (b"" if path is None else _read(path) for path in paths)
-        purpose = purpose_of(authorities, revoked, b"%d %d" % (settings.ssl_cert_reqs, settings.ssl_client_errors))
-        share_tickets(context, settings.ticket_secret, purpose)
     named = [NamedCertificate.parse(text) for text in settings.ssl_cert]
     if named:
         if context.sni_callback is not None:
@@ -343,7 +266,41 @@ def _default_context(
             )
         hosts = {host: _context(settings, certfile, key, alpn_protocols, password) for host, certfile, key in named}
         serve_hosts(context, hosts)
+    if isinstance(context, ServerContext):
+        _choose_engine(settings, context, certfile, alpn_protocols)
     return context
+
+
+def _choose_engine(
+    settings: TLSSettings,
+    context: ServerContext,
+    certfile: str | os.PathLike[str],
+    alpn_protocols: Sequence[str] | None,
+) -> None:
+    """Have rustls do what `context` does, unless it cannot, or is not to.
+
+    Raises:
+        ValueError: it has to, and cannot.
+    """
+    config = None
+    try:
+        if is_replaced(settings):
+            raise NotPossible("`uvicorn.config.create_ssl_context` is replaced")
+        if settings.tls != "openssl":
+            config = configure(settings, context, _files(settings, context, certfile), alpn_protocols)
+    except NotPossible as exc:
+        if settings.tls == "rustls" or settings.ssl_client_errors:
+            raise ValueError(f"rustls cannot be used, because {exc}.") from None
+        context.openssl_reason = str(exc)
+    context.complete(config)
+
+
+def _files(settings: TLSSettings, context: ServerContext, certfile: str | os.PathLike[str]) -> Iterator[Shown]:
+    """Return the certificates of `context`, the default first."""
+    named = [NamedCertificate.parse(text) for text in settings.ssl_cert]
+    for host, cert, key in ((None, certfile, settings.ssl_keyfile), *named):
+        password = context.password if host is None else context.hosts[host].password
+        yield Shown(host, _read(cert), _read(key or cert), password)
 
 
 def _context(
@@ -358,12 +315,12 @@ def _context(
     lowest = None if settings.ssl_min_version is None else MIN_VERSIONS[settings.ssl_min_version]
     if ciphers is None and lowest is not None and lowest < ssl.TLSVersion.TLSv1_2:
         ciphers = _LOWEST_SECURITY
-    is_replaced = _is_replaced(settings)
+    replaced = is_replaced(settings)
     try:
         context: object = settings.ssl_context_builder(
             keyfile=keyfile,
             certfile=certfile,
-            password=settings.ssl_keyfile_password if is_replaced else password,
+            password=settings.ssl_keyfile_password if replaced else password,
             ssl_version=settings.ssl_version,
             cert_reqs=settings.ssl_cert_reqs,
             ca_certs=settings.ssl_ca_certs,
@@ -381,19 +338,10 @@ def _context(
     if settings.ssl_crl is not None:
         _refuse_revoked(context, settings.ssl_crl)
     if lowest is not None:
-        context.minimum_version = max(lowest, context.minimum_version) if is_replaced else lowest
-    if settings.ssl_client_errors:
-        from uvicorn.tls.openssl import serve_unverified
-
-        serve_unverified(context)
-        context.serves_unverified = True  # type: ignore[attr-defined]  # one of the program's has it as well
+        context.minimum_version = max(lowest, context.minimum_version) if replaced else lowest
     if settings.ssl_tickets == "none":
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-        from uvicorn.tls.openssl import keep_no_sessions, why_not
-
-        if why_not() is None:  # else the configuration has said so
-            keep_no_sessions(context)
     return context
 
 
@@ -418,10 +366,12 @@ class RenewableContext(ssl.SSLContext):
     Attributes:
         current: the context of new connections.
         renewal: replaces it.
+        rustls: the same for rustls, if the first context could be that.
     """
 
     current: ssl.SSLContext
     renewal: Renewal
+    rustls: TLSConfig | None = None
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
         """As of the context in force."""
@@ -468,6 +418,7 @@ class Renewal:
         self._used = self._seen = self._contents()
         self.front = RenewableContext(ssl.PROTOCOL_TLS_SERVER)
         self.front.current = _build(settings, alpn_protocols, settings.ssl_keyfile_password)
+        self.front.rustls = getattr(self.front.current, "rustls", None)
         self.front.renewal = self
 
     def look(self) -> bool:
@@ -498,6 +449,13 @@ class Renewal:
             self._seen = b""
             return False
         self._used = contents
+        if self.front.rustls is not None:
+            if isinstance(self.front.current, ServerContext):
+                self.front.current.retire()
+            if isinstance(context, ServerContext):
+                context.succeed(self.front.rustls)
+            else:
+                self.front.rustls.replace(None)
         self.front.current = context
         logger.info("Loaded new TLS certificates: %s", summary(context))
         return True

@@ -33,7 +33,8 @@ def describe(connection: Any) -> dict[str, Any]:
         "server_cert": None if certificate is None else certificate.pem,
         "client_cert_chain": tuple(ssl.DER_cert_to_PEM_cert(der) for der in chain),
         "client_cert_name": _name(chain),
-        "client_cert_error": _error(connection, context),
+        # By default a certificate that cannot be verified ends the handshake; OpenSSL has only that.
+        "client_cert_error": getattr(connection, "verification_error", None),
         "tls_version": _VERSIONS.get(connection.version()),
         "cipher_suite": _suite(connection, context),
     }
@@ -79,15 +80,6 @@ def _chain(connection: Any) -> tuple[bytes, ...]:
     except (AttributeError, ssl.SSLError):
         return (own,)
     return (own, *(der for der in followed if der in sent and der != own))
-
-
-def _error(connection: Any, context: Any) -> str | None:
-    """Why the client's certificate could not be verified; by default that ends the handshake."""
-    if not getattr(context, "serves_unverified", False):
-        return None
-    from uvicorn.tls.openssl import verification_error
-
-    return verification_error(getattr(connection, "_sslobj", connection))
 
 
 def _der(certificate: Any) -> bytes:

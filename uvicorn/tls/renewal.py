@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from uvicorn.listening.loads import WorkerLoad
 from uvicorn.metrics.page import CERTIFICATES, MOST_CERTIFICATES, Page
 from uvicorn.tls.certificates import Certificate
-from uvicorn.tls.context import RenewableContext, ServerContext, Watch, in_force
+from uvicorn.tls.context import RenewableContext, Watch, in_force
+from uvicorn.tls.server_context import ServerContext
 
 if TYPE_CHECKING:
     from uvicorn.tls.tickets import TicketSecret
