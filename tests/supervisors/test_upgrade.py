@@ -341,6 +341,7 @@ def test_metrics_and_probes_stay_at_their_address(profile: str, cwd: Path) -> No
         end(server, new)
 
 
+@pytest.mark.measures_children
 @pytest.mark.parametrize("profile", ["workers", "single", pytest.param("pools", marks=TOML)])
 def test_counts_go_on(profile: str, cwd: Path) -> None:
     """The successor adds the predecessor's counts to its own, also those of its last requests; never do two processes
@@ -518,6 +519,7 @@ def test_embedded_server_keeps_the_default_actions(cwd: Path) -> None:
 # systemd
 
 
+@pytest.mark.measures_children
 @pytest.mark.parametrize("profile", EACH)
 def test_service_manager_gets_the_new_main_process(profile: str, cwd: Path) -> None:
     manager = Manager(cwd / "notify")
