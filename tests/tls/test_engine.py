@@ -116,6 +116,28 @@ def test_clients_with_certificates_keep_openssl_unless_rustls_is_asked_for(
     assert engine_of(loaded(tls_certificate_key_and_chain_path, **settings)) == (True, None)
 
 
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_chain_that_openssl_completes_from_the_authorities_is_left_to_it(
+    is_complete: bool, tmp_path: Path
+) -> None:
+    """Clients that know the root alone have connected, though the file has no intermediate certificate."""
+    root = trustme.CA()
+    child = root.create_child_ca()
+    shown = child.issue_cert("localhost")
+    chain = shown.cert_chain_pems if is_complete else shown.cert_chain_pems[:1]
+    path = tmp_path / "chain.pem"
+    path.write_bytes(b"".join(part.bytes() for part in (shown.private_key_pem, *chain)))
+    child.cert_pem.write_to_path(tmp_path / "ca.pem")
+    config = loaded(str(path), ssl_ca_certs=tmp_path / "ca.pem")
+    reason = None if is_complete else "ssl_ca_certs has an intermediate certificate"
+    assert engine_of(config) == (is_complete, reason)
+    client = ssl.create_default_context()
+    root.configure_trust(client)
+    assert config.ssl is not None
+    _, here = handshake(config.ssl, client)
+    assert here.getpeercert()
+
+
 def certificate_of(key: Any) -> bytes:
     """A certificate signed by itself, and its key."""
     import datetime
