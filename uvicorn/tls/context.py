@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.tls.certificates import Certificate, first_of_pem
 from uvicorn.tls.rustls import NotPossible, configure
-from uvicorn.tls.server_context import NamedCertificate, ServerContext, Shown, serve_hosts
+from uvicorn.tls.server_context import FROM_NOW_ON, NamedCertificate, ServerContext, Shown, serve_hosts
 from uvicorn.tls.settings import TLSSettings
 
 if TYPE_CHECKING:
@@ -240,6 +240,13 @@ def openssl_reason(context: ssl.SSLContext) -> str | None:
     return "a program has made the context"
 
 
+def mark_served(context: ssl.SSLContext) -> None:
+    """Log changes of the context by programs from now on: a server has it."""
+    context = in_force(context)
+    if isinstance(context, ServerContext):
+        context.is_served = True
+
+
 def is_replaced(settings: TLSSettings) -> bool:
     """Whether the program has put a function of its own in place of `create_ssl_context`."""
     return settings.ssl_context_builder is not create_ssl_context
@@ -439,6 +446,9 @@ class Renewal:
         try:
             password = self._settings.ssl_keyfile_password or _reject_password_prompt
             context = _build(self._settings, self._alpn_protocols, password)
+            reason = openssl_reason(context)
+            if reason is not None and self._settings.tls == "rustls":
+                raise ValueError(f"rustls cannot be used, because {reason}.")
         except Exception as exc:
             if contents == self._contents():
                 logger.error("Cannot load the new TLS certificates, keeping the previous ones: %s", _why(exc))
@@ -449,6 +459,8 @@ class Renewal:
             self._seen = b""
             return False
         self._used = contents
+        before = openssl_reason(self.front.current)
+        mark_served(context)
         if self.front.rustls is not None:
             if isinstance(self.front.current, ServerContext):
                 self.front.current.retire()
@@ -458,6 +470,8 @@ class Renewal:
                 self.front.rustls.replace(None)
         self.front.current = context
         logger.info("Loaded new TLS certificates: %s", summary(context))
+        if reason is not None and before is None and self._settings.tls == "auto":
+            logger.info(FROM_NOW_ON, reason)
         return True
 
     def _contents(self) -> bytes:
