@@ -511,6 +511,7 @@ class Server:
             self.connection_limit = ConnectionLimit(config.limit_connections, config.limit_connections_per_address)
         tracer = self.server_state.tracer
         try:
+            config.settle_encryption()
             listeners = await listening.listen(
                 bound,
                 self._protocol_factory(asyncio.get_running_loop()),

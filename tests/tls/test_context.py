@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 from tests.tls.engines import handshake
 from uvicorn.config import Config, create_ssl_context
@@ -204,12 +205,21 @@ def pem(
     tls_certificate_private_key_path: str,
 ) -> dict[str, str]:
     foreign = tmp_path / "foreign.pem"
-    trustme.CA().issue_cert("localhost").private_key_pem.write_to_path(str(foreign))
+    pem = trustme.CA().issue_cert("localhost").private_key_pem
+    pem.write_to_path(str(foreign))
+    (tmp_path / "encrypted.pem").write_bytes(
+        serialization.load_pem_private_key(pem.bytes(), None).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"right"),
+        )
+    )
     return {
         "cert": tls_certificate_server_cert_path,
         "key": tls_certificate_private_key_path,
         "other": request.getfixturevalue("tls_certificate_private_key_encrypted_path"),
         "foreign": str(foreign),
+        "foreign and encrypted": str(tmp_path / "encrypted.pem"),
     }
 
 
@@ -231,6 +241,10 @@ def pem(
             "`ssl_keyfile_password` does not fit the private key.",
         ),
         ({"ssl_certfile": "cert", "ssl_keyfile": "foreign"}, "the private key does not match the certificate."),
+        (
+            {"ssl_certfile": "cert", "ssl_keyfile": "foreign and encrypted", "ssl_keyfile_password": "right"},
+            "the private key does not match the certificate.",
+        ),
     ],
 )
 def test_what_is_missing_is_said(

@@ -18,8 +18,10 @@ from tests.tls.engines import handshake
 from tests.utils import run_server, server_port
 from uvicorn.config import Config
 from uvicorn.config.errors import report_error
+from uvicorn.server import Server
 from uvicorn.tls import rustls
 from uvicorn.tls.connection import SUITES, TLSConnection
+from uvicorn.tls.context import in_force
 from uvicorn.tls.server_context import ServerContext
 
 pytestmark = pytest.mark.skipif(rustls.why_not() is not None, reason=str(rustls.why_not()))
@@ -114,6 +116,26 @@ def test_clients_with_certificates_keep_openssl_unless_rustls_is_asked_for(
     assert engine_of(loaded(tls_certificate_key_and_chain_path, **settings, tls="rustls")) == (True, None)
     settings = {**settings, "ssl_client_errors": True, "asgi_extensions": ["tls"]}
     assert engine_of(loaded(tls_certificate_key_and_chain_path, **settings)) == (True, None)
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_chain_that_openssl_completes_from_the_authorities_is_left_to_it(is_complete: bool, tmp_path: Path) -> None:
+    """Clients that know the root alone have connected, though the file has no intermediate certificate."""
+    root = trustme.CA()
+    child = root.create_child_ca()
+    shown = child.issue_cert("localhost")
+    chain = shown.cert_chain_pems if is_complete else shown.cert_chain_pems[:1]
+    path = tmp_path / "chain.pem"
+    path.write_bytes(b"".join(part.bytes() for part in (shown.private_key_pem, *chain)))
+    child.cert_pem.write_to_path(tmp_path / "ca.pem")
+    config = loaded(str(path), ssl_ca_certs=tmp_path / "ca.pem")
+    reason = None if is_complete else "ssl_ca_certs has an intermediate certificate"
+    assert engine_of(config) == (is_complete, reason)
+    client = ssl.create_default_context()
+    root.configure_trust(client)
+    assert config.ssl is not None
+    _, here = handshake(config.ssl, client)
+    assert here.getpeercert()
 
 
 def certificate_of(key: Any) -> bytes:
@@ -252,6 +274,79 @@ async def test_loop_whose_transports_encrypt_is_named(
         )
         writer.transport.abort()
     assert "TLS by OpenSSL, not rustls: the event loop's transports carry it." in caplog.messages
+
+
+REPLACED = {
+    "is replaced": "a program has made the context",
+    "is changed": "a program has changed the context (options)",
+}
+
+
+def meddle(config: Config, change: str) -> None:
+    if change == "is replaced":
+        config.ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    else:
+        assert config.ssl is not None
+        config.ssl.options |= ssl.OP_NO_TICKET
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", REPLACED)
+async def test_context_that_changes_before_the_start_is_named(
+    change: str, tls_certificate_key_and_chain_path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="uvicorn.error")
+    config = loaded(tls_certificate_key_and_chain_path, port=0)
+    meddle(config, change)
+    async with run_server(config):
+        pass
+    assert caplog.messages.count(f"TLS by OpenSSL, not rustls: {REPLACED[change]}.") == 1
+    config = loaded(tls_certificate_key_and_chain_path, port=0, tls="rustls")
+    meddle(config, change)
+    with pytest.raises(ValueError, match=f"tls='rustls': {re.escape(REPLACED[change])}"):
+        await Server(config).serve()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("settings", [{}, {"ssl_reload": 0}], ids=["fixed", "renewable"])
+async def test_context_that_changes_while_it_serves_is_named_once(
+    settings: dict[str, Any], tls_certificate_key_and_chain_path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="uvicorn.error")
+    config = loaded(tls_certificate_key_and_chain_path, port=0, **settings)
+    async with run_server(config):
+        assert config.ssl is not None
+        context = in_force(config.ssl)
+        for _ in range(2):
+            context.options |= ssl.OP_NO_TICKET
+    said = [text for text in caplog.messages if "rustls" in text]
+    assert said == ["TLS by OpenSSL from now on, not rustls: a program has changed the context (options)."]
+
+
+@pytest.mark.parametrize("tls", ["auto", "rustls"])
+def test_engine_that_changes_with_a_renewal_is_named_or_refused(
+    tls: str, tls_certificate_key_and_chain_path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="uvicorn.error")
+    path = tmp_path / "chain.pem"
+    path.write_bytes(Path(tls_certificate_key_and_chain_path).read_bytes())
+    changes = False
+
+    def factory(config: Any, default: Any) -> Any:
+        context = default()
+        if changes:
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
+
+    front: Any = loaded(str(path), ssl_reload=0, ssl_context_factory=factory, tls=tls).ssl
+    changes = True
+    assert front.renewal.insist() is (tls == "auto")
+    reason = "a program has changed the context (minimum_version)"
+    if tls == "auto":
+        assert caplog.messages[-1] == f"TLS by OpenSSL from now on, not rustls: {reason}."
+    else:
+        assert caplog.messages[-1].endswith(f"keeping the previous ones: rustls cannot be used, because {reason}.")
+        assert front.current.minimum_version != ssl.TLSVersion.TLSv1_3
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

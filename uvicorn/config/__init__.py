@@ -654,6 +654,18 @@ class Config(Settings):
         elif reason := openssl_reason(context):
             self.rule_out_rustls(reason)
 
+    def settle_encryption(self) -> None:
+        """Log what encrypts if a program has changed the TLS context since `load`, and have later changes logged.
+
+        Raises:
+            SettingError: rustls was asked for.
+        """
+        if self.ssl is not None:
+            from uvicorn.tls.context import mark_served
+
+            self._log_encryption(self.ssl)
+            mark_served(self.ssl)
+
     def rule_out_rustls(self, reason: str) -> None:
         """Log once that OpenSSL encrypts, and why.
 

@@ -152,7 +152,7 @@ class TLSConnection(ssl.SSLObject):
         return list(self._chain)
 
     def get_channel_binding(self, cb_type: str = "tls-unique") -> bytes | None:
-        """None: TLS 1.3 has none of these (RFC 9266 section 3).
+        """None: rustls does not give any, and TLS 1.3 defines none of these (RFC 9266 section 3).
 
         Raises:
             ValueError: the type is unknown.

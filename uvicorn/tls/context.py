@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.tls.certificates import Certificate, first_of_pem
 from uvicorn.tls.rustls import NotPossible, configure
-from uvicorn.tls.server_context import NamedCertificate, ServerContext, Shown, serve_hosts
+from uvicorn.tls.server_context import FROM_NOW_ON, NamedCertificate, ServerContext, Shown, serve_hosts
 from uvicorn.tls.settings import TLSSettings
 
 if TYPE_CHECKING:
@@ -146,10 +146,10 @@ def _what_is_wrong(
     if b"PRIVATE KEY-----" not in key:
         where = "name its file with `ssl_keyfile`" if keyfile is None else "the file of `ssl_keyfile` has none"
         return f"a certificate needs its private key: {where}."
+    if exc.reason == "KEY_VALUES_MISMATCH":  # of an encrypted key too: its password was right
+        return "the private key does not match the certificate."
     if b"ENCRYPTED" in key and has_password:
         return "`ssl_keyfile_password` does not fit the private key."
-    if exc.reason == "KEY_VALUES_MISMATCH":
-        return "the private key does not match the certificate."
     return None
 
 
@@ -238,6 +238,13 @@ def openssl_reason(context: ssl.SSLContext) -> str | None:
     if isinstance(context, ServerContext) and context.is_complete:
         return context.openssl_reason
     return "a program has made the context"
+
+
+def mark_served(context: ssl.SSLContext) -> None:
+    """Log changes of the context by programs from now on: a server has it."""
+    context = in_force(context)
+    if isinstance(context, ServerContext):
+        context.is_served = True
 
 
 def is_replaced(settings: TLSSettings) -> bool:
@@ -439,6 +446,9 @@ class Renewal:
         try:
             password = self._settings.ssl_keyfile_password or _reject_password_prompt
             context = _build(self._settings, self._alpn_protocols, password)
+            reason = openssl_reason(context)
+            if reason is not None and self._settings.tls == "rustls":
+                raise ValueError(f"rustls cannot be used, because {reason}.")
         except Exception as exc:
             if contents == self._contents():
                 logger.error("Cannot load the new TLS certificates, keeping the previous ones: %s", _why(exc))
@@ -449,6 +459,8 @@ class Renewal:
             self._seen = b""
             return False
         self._used = contents
+        before = openssl_reason(self.front.current)
+        mark_served(context)
         if self.front.rustls is not None:
             if isinstance(self.front.current, ServerContext):
                 self.front.current.retire()
@@ -458,6 +470,8 @@ class Renewal:
                 self.front.rustls.replace(None)
         self.front.current = context
         logger.info("Loaded new TLS certificates: %s", summary(context))
+        if reason is not None and before is None and self._settings.tls == "auto":
+            logger.info(FROM_NOW_ON, reason)
         return True
 
     def _contents(self) -> bytes:

@@ -8,6 +8,7 @@ secret. OpenSSL serves settings that need anything else, and all connections els
 from __future__ import annotations
 
 import functools
+import re
 import ssl
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from uvicorn.tls.server_context import ServerContext, Shown
     from uvicorn.tls.settings import TLSSettings
     from uvicorn.tls.tickets import TicketSecret
+
+_CERTIFICATE = re.compile(rb"-----BEGIN (?:X509 )?CERTIFICATE-----")
 
 
 class NotPossible(ValueError):
@@ -56,7 +59,7 @@ def configure(
     if len(passwords) > 1:
         raise NotPossible("each key has a password of its own")
     authorities, revoked = (None if path is None else _read(path) for path in (settings.ssl_ca_certs, settings.ssl_crl))
-    if authorities is not None and settings.ssl_cert_reqs:
+    if authorities is not None and (settings.ssl_cert_reqs or any(_is_alone(one.chain) for one in shown)):
         _check_authorities(context)
     secret = settings.ticket_secret
     try:
@@ -109,8 +112,13 @@ def _suites(context: ssl.SSLContext) -> list[int]:
     return [number for number, _ in chosen]
 
 
+def _is_alone(chain: bytes) -> bool:
+    """Whether OpenSSL completes the chain from `ssl_ca_certs` for clients, which rustls does not."""
+    return len(_CERTIFICATE.findall(chain)) < 2
+
+
 def _check_authorities(context: ssl.SSLContext) -> None:
-    """Look for authorities that OpenSSL does not take for the end of a chain, and rustls would.
+    """Look for intermediates: OpenSSL does not take them for the end of a chain, as rustls would, and shows them.
 
     Raises:
         NotPossible: there are some.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import re
 import ssl
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from uvicorn._native import TLSConfig
 
 _HOST = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
+
+
+FROM_NOW_ON = "TLS by OpenSSL from now on, not rustls: %s."
+"""The log line of a server whose engine changes while it serves."""
+
+logger = logging.getLogger("uvicorn.error")
 
 
 class NamedCertificate(NamedTuple):
@@ -69,6 +76,7 @@ class ServerContext(ssl.SSLContext):
         hosts: contexts to use instead for clients that ask for one of these names.
         password: of the private key, if OpenSSL has asked for one.
         is_complete: no more changes are expected.
+        is_served: a server has it, and has logged what encrypts.
         openssl_reason: why OpenSSL encrypts, as a clause; None if rustls does, or nothing else was asked for.
     """
 
@@ -78,6 +86,7 @@ class ServerContext(ssl.SSLContext):
     openssl_reason: str | None = None
     _config: TLSConfig | None = None
     is_complete = False
+    is_served = False
 
     def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(ssl.SSLContext, name):
@@ -111,6 +120,8 @@ class ServerContext(ssl.SSLContext):
             self._config.replace(None)
             self.__dict__["_config"] = None
             self.openssl_reason = f"a program has changed the context ({name})"
+            if self.is_served:
+                logger.info(FROM_NOW_ON, self.openssl_reason)
 
     def shown(self) -> Iterator[tuple[str, Certificate]]:
         """Return its certificates, by the host name they are for; `default` for all other names."""

@@ -1,6 +1,6 @@
 //! Why a connection has failed.
 
-use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
 
 use crate::verifier::text_of;
 
@@ -45,6 +45,10 @@ impl Failure {
             Error::PeerIncompatible(why) => parameters(why),
             Error::NoCertificatesPresented => (FailureKind::Certificate, AlertDescription::CertificateRequired),
             Error::InvalidCertificate(bad) => (FailureKind::Certificate, alert_of(bad)),
+            Error::InvalidMessage(InvalidMessage::InvalidContentType) if is_first => {
+                let alert = name_of(AlertDescription::DecodeError);
+                return Self::new(FailureKind::NotTls, &format!("the peer does not speak TLS; sent the alert {alert}"));
+            }
             Error::InvalidMessage(_) if is_first => (FailureKind::NotTls, AlertDescription::DecodeError),
             Error::InvalidMessage(_) => (FailureKind::Other, AlertDescription::DecodeError),
             Error::DecryptError => (FailureKind::Other, AlertDescription::BadRecordMac),
@@ -55,6 +59,12 @@ impl Failure {
             error => return Self::new(FailureKind::Other, &text_of(error)),
         };
         Self::new(kind, &format!("{}; sent the alert {}", text_of(error), name_of(alert)))
+    }
+
+    /// The same for a peer without a version that is served: rustls has rejected something else of its hello first.
+    pub(crate) fn of_version(first: &Self) -> Self {
+        let alert = first.text.rsplit_once(';').map_or("", |(_, alert)| alert);
+        Self { kind: FailureKind::Version, text: format!("the peer speaks TLS 1.1 at most;{alert}") }
     }
 }
 

@@ -172,7 +172,7 @@ impl Session {
                     let is_first = is_first && connection.protocol_version().is_none();
                     let failure = Failure::of(&error, is_first);
                     let is_old = self.is_old && failure.kind == FailureKind::Parameters;
-                    return Err(if is_old { Failure { kind: FailureKind::Version, ..failure } } else { failure });
+                    return Err(if is_old { Failure::of_version(&failure) } else { failure });
                 }
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                     while let Some(record) = traffic.next_record() {

@@ -223,7 +223,23 @@ fn failures_have_kinds() {
         (FailureKind::Alert, "the peer has sent the alert unknown_ca".to_owned())
     );
     let mut link = Link::new(&Arc::new(pki.client(&[&TLS13], None)), "localhost", &plain, 100);
-    assert_eq!(link.feed(b"GET / HTTP/1.1\r\n\r\n").unwrap_err().kind, FailureKind::NotTls);
+    let failure = link.feed(b"GET / HTTP/1.1\r\n\r\n").unwrap_err();
+    assert_eq!(failure.kind, FailureKind::NotTls);
+    assert_eq!(failure.text, "the peer does not speak TLS; sent the alert decode_error");
+}
+
+#[test]
+fn old_clients_are_named_by_their_version() {
+    // TLS 1.1 with one suite, and without the extensions that rustls misses first.
+    let body = [&[3, 2][..], &[7; 32], &[0, 0, 2, 0, 47, 1, 0]].concat();
+    let length = u8::try_from(body.len()).unwrap();
+    let hello = [&[22, 3, 1, 0, length + 4, 1, 0, 0, length][..], &body].concat();
+    let pki = Pki::new();
+    let config = config(settings(&pki.sign("localhost", 1)));
+    let mut link = Link::new(&Arc::new(pki.client(&[&TLS12], None)), "localhost", &config, 100);
+    let failure = link.feed(&hello).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Version);
+    assert_eq!(failure.text, "the peer speaks TLS 1.1 at most; sent the alert handshake_failure");
 }
 
 #[test]
