@@ -19,7 +19,6 @@ use crate::config::Config;
 use crate::failure::{Failure, FailureKind};
 use crate::hello::{self, Look};
 use crate::scratch::Scratch;
-use crate::verifier::take_error;
 
 /// The most plaintext of a record (RFC 8446 section 5.1).
 const FRAGMENT: usize = 16 * 1024;
@@ -211,13 +210,7 @@ impl Session {
     fn open(&mut self) {
         let State::Shaking(connection) = mem::replace(&mut self.state, State::Failed) else { return };
         if let Some(recording) = &self.config.recording {
-            let verified = take_error();
-            let resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
-            let error = match connection.peer_certificates() {
-                Some(chain) if resumed => recording.error_of(chain),
-                Some(_) => verified,
-                None => None,
-            };
+            let error = connection.peer_certificates().and_then(|chain| recording.error_of(chain));
             self.error = error.map(String::into_boxed_str);
         }
         self.state = State::Open(connection);

@@ -366,6 +366,39 @@ fn client_certificates_are_verified() {
 }
 
 #[test]
+fn errors_of_certificates_stay_with_their_connection() {
+    let (pki, stranger) = (Pki::new(), Pki::named("another"));
+    let own = pki.sign("localhost", 1);
+    let (good, unknown) = (pki.sign("good", 7), stranger.sign("good", 9));
+    let config = config(Settings {
+        verify: Verify::Optional,
+        serves_unverified: true,
+        authorities: Some(pki.authority_pem.as_bytes()),
+        ..settings(&own)
+    });
+    for versions in [[&TLS12], [&TLS13]] {
+        let link = |shown| Link::new(&Arc::new(pki.client(&versions, Some(shown))), "localhost", &config, 100);
+        // The first handshake stops, the other one happens, the first one goes on.
+        for (first, second, error) in
+            [(&unknown, &good, Some("the issuer of the certificate is unknown")), (&good, &unknown, None)]
+        {
+            for at in (0..).step_by(40) {
+                let mut held = link(first);
+                let hello = held.records();
+                held.feed(&hello).unwrap();
+                let flight = held.records();
+                let Some((before, behind)) = flight.split_at_checked(at) else { break };
+                held.feed(before).unwrap();
+                link(second).pump().unwrap();
+                held.feed(behind).unwrap();
+                assert!(held.session.is_open());
+                assert_eq!(held.session.error(), error, "{at}");
+            }
+        }
+    }
+}
+
+#[test]
 fn parameters_follow_the_settings() {
     let pki = Pki::new();
     let own = pki.sign("localhost", 1);
