@@ -227,6 +227,25 @@ fn failures_have_kinds() {
 }
 
 #[test]
+fn messages_in_many_records_are_read_up_to_a_bound() {
+    let pki = Pki::new();
+    let own = pki.sign("localhost", 1);
+    let config = config(settings(&own));
+    let cut_up = |message: &[u8]| message.iter().flat_map(|byte| [22, 3, 1, 0, 1, *byte]).collect::<Vec<_>>();
+    let mut link = Link::new(&Arc::new(pki.client(&[&TLS13], None)), "localhost", &config, 7);
+    let hello = link.records();
+    link.feed(&cut_up(&hello[5..])).unwrap();
+    link.pump().unwrap();
+    assert!(link.session.is_open());
+
+    let length = 60_000_usize.to_be_bytes();
+    let endless = cut_up(&[&[1], &length[5..], &bytes(50_000)[..]].concat());
+    let mut link = Link::new(&Arc::new(pki.client(&[&TLS13], None)), "localhost", &config, 1000);
+    let failure = link.feed(&endless).unwrap_err();
+    assert_eq!((failure.kind, failure.text.as_str()), (FailureKind::Other, "a message has too many records"));
+}
+
+#[test]
 fn names_select_certificates() {
     let pki = Pki::new();
     let (default, exact, wild) = (pki.sign("localhost", 1), pki.sign("a.example.org", 2), pki.sign("*.example.org", 3));
