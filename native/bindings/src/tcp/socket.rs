@@ -263,6 +263,10 @@ impl Socket {
         let (length, drained) = match received {
             Ok(Input::Data { length, drained }) => (length, drained),
             Ok(Input::End) => return self.end_input(py).map(|()| false),
+            // All the data was part of a record. The end behind it is to be read; no event follows.
+            Ok(Input::Nothing) if self.is_encrypted() && self.kernel.peer_end.get() != PeerEnd::Unknown => {
+                return Ok(true);
+            }
             Ok(Input::Nothing) => return self.await_input(py).map(|()| false),
             Err(error) => return self.lose_by(py, error).map(|()| false),
         };
