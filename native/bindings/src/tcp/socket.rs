@@ -412,10 +412,13 @@ impl Socket {
         drop(transport);
         let handler = self.handler.take();
         let error = self.end.error.take();
-        match handler {
+        let outcome = match handler {
             Some(handler) => handler.on_lost(py, error.map(|error| *error)),
             None => Ok(()),
-        }
+        };
+        let object = self.tls.as_ref().and_then(Tls::release_object);
+        drop(object);
+        outcome
     }
 
     /// An exception got out of the handler: report it to the loop, and end the connection.
