@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import os
 import socket
@@ -22,6 +23,7 @@ from tests.protocols.harness import GET, echo, request, respond, serve
 from tests.utils import wait_until
 from uvicorn.listening import sockets as listening
 from uvicorn.listening.acceptor import NativeAcceptor
+from uvicorn.tls.connection import TLSConnection
 
 native = pytest.importorskip("uvicorn._native")
 
@@ -237,6 +239,24 @@ async def test_the_transport_says_how_it_is_encrypted(
         assert not transport.can_write_eof()
         with pytest.raises(NotImplementedError):
             transport.write_eof()
+
+
+async def test_what_a_program_notes_at_a_connection_goes_with_it(
+    openssl_context: ssl.SSLContext, tls_certificate: trustme.LeafCert, client_context: ssl.SSLContext
+) -> None:
+    describe = functools.partial(TLSConnection, openssl_context)
+    openssl_context.rustls = rustls_config(tls_certificate, describe=describe)  # type: ignore[attr-defined]
+    async with recorders(openssl_context, client_context) as both:
+        recorder, client = await both.open()
+        transport = recorder.transport
+        connection = transport.get_extra_info("ssl_object")
+        connection.transport = transport
+        left = weakref.ref(connection)
+        del connection
+        assert transport.get_extra_info("ssl_object").transport is transport
+        client.sock.close()
+        await wait_until(lambda: transport.is_closing() and left() is None)
+        assert transport.get_extra_info("ssl_object").version() == client.tls.version()
 
 
 async def test_large_data_both_ways_at_once(server_context: ssl.SSLContext, client_context: ssl.SSLContext) -> None:

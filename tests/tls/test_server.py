@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.process import ServerProcess
-from tests.utils import open_connection, read_to_end, run_server, server_port, wait_for
+from tests.utils import PATIENCE, open_connection, read_to_end, run_server, server_port, wait_for
 from uvicorn import server as module
 from uvicorn.config import Config
 
@@ -230,6 +230,24 @@ def test_unfinished_handshake_does_not_hold_the_server(cwd: Path, tls_certificat
 
 @pytest.mark.measures_children
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
+async def test_end_in_the_middle_of_a_record_is_noticed(
+    tls_ca_ssl_context: ssl.SSLContext, tls_certificate_key_and_chain_path: str
+) -> None:
+    """The end comes with the record, so that one event announces both."""
+    config = make_config(ssl_certfile=tls_certificate_key_and_chain_path, timeout_keep_alive=600)
+    async with run_server(config) as server:
+        for beginning in (b"", b"GET / HTTP/1.1\r\nhost: a\r\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server_port(server), ssl=tls_ca_ssl_context)
+            writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" + beginning)
+            await reader.readuntil(b"https")
+            with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as client:
+                client.sendall(b"\x17\x03\x03\x00\x40" + bytes(10))
+                client.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+            writer.close()
+
+
 def test_bad_certificate_fails_before_there_are_workers(cwd: Path) -> None:
     """TLS-04, MP-18: upstream starts workers for it, for ever."""
     (cwd / "bad.pem").write_text("no certificate")

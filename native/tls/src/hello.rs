@@ -11,14 +11,6 @@ const SERVER_NAME: u16 = 0;
 const PROTOCOLS: u16 = 16;
 const TLS12: u16 = 0x0303;
 
-/// The result of a look.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// More records are needed.
-    Incomplete,
-    Complete(Hello),
-}
-
 /// The parts of a hello that select the settings of a connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hello {
@@ -30,29 +22,38 @@ pub(crate) struct Hello {
     pub(crate) is_old: bool,
 }
 
-/// Look at `records`, the first that a client has sent.
-pub(crate) fn look(records: &[u8]) -> Look {
-    let mut message = Vec::new();
-    let mut rest = records;
-    while let Some((header, behind)) = rest.split_first_chunk::<5>() {
-        let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        if header[0] != HANDSHAKE || header[1] != 3 || length == 0 || message.len() > MOST {
-            return Look::Complete(Hello::default());
+/// The records of a hello so far.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// Bytes of records that were read: each once, however finely a client cuts them.
+    at: usize,
+    /// The content of these records.
+    message: Vec<u8>,
+}
+
+impl Reading {
+    /// Look at `records`, all that a client has sent so far; `None` if more have to come.
+    pub(crate) fn look(&mut self, records: &[u8]) -> Option<Hello> {
+        while let Some((header, behind)) = records.get(self.at..)?.split_first_chunk::<5>() {
+            let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
+            if header[0] != HANDSHAKE || header[1] != 3 || length == 0 || self.message.len() > MOST {
+                return Some(Hello::default());
+            }
+            let fragment = behind.get(..length)?;
+            self.at += header.len() + length;
+            // Nearly always the whole message.
+            if self.message.is_empty()
+                && let Some(hello) = within(fragment)
+            {
+                return Some(hello);
+            }
+            self.message.extend_from_slice(fragment);
+            if let Some(hello) = within(&self.message) {
+                return Some(hello);
+            }
         }
-        let Some(fragment) = behind.get(..length) else { return Look::Incomplete };
-        rest = behind.get(length..).unwrap_or_default();
-        // Nearly always the whole message.
-        if message.is_empty()
-            && let Some(hello) = within(fragment)
-        {
-            return Look::Complete(hello);
-        }
-        message.extend_from_slice(fragment);
-        if let Some(hello) = within(&message) {
-            return Look::Complete(hello);
-        }
+        None
     }
-    Look::Incomplete
 }
 
 /// The hello at the beginning of `message`; `None` if more of it has to come.

@@ -17,20 +17,23 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 
 use crate::config::Config;
 use crate::failure::{Failure, FailureKind};
-use crate::hello::{self, Look};
+use crate::hello::Reading;
 use crate::scratch::Scratch;
-use crate::verifier::take_error;
 
 /// The most plaintext of a record (RFC 8446 section 5.1).
 const FRAGMENT: usize = 16 * 1024;
 /// More than a record adds to its plaintext (RFC 5246 section 6.2.3, RFC 8446 section 5.2).
 const OVERHEAD: usize = 40;
 
+/// The most of records that are kept: a message of the longest that rustls reads (64 KiB) in records of 64 bytes. They are
+/// copied with each read, so one in records of single bytes would cost more than it costs the client.
+const MOST_KEPT: usize = 96 * 1024;
+
 /// What encrypts, once the handshake is complete.
 type Traffic<'a> = WriteTraffic<'a, ServerConnectionData>;
 
 enum State {
-    Hello,
+    Hello(Reading),
     Shaking(Box<UnbufferedServerConnection>),
     Open(Box<UnbufferedServerConnection>),
     Finished(Box<UnbufferedServerConnection>),
@@ -78,7 +81,7 @@ impl Session {
     pub fn new(config: Arc<Config>) -> Self {
         Self {
             config,
-            state: State::Hello,
+            state: State::Hello(Reading::default()),
             peer_ended: false,
             server_name: None,
             is_old: false,
@@ -138,10 +141,11 @@ impl Session {
         self.plain = plain.rest;
         let failure = match outcome {
             Ok(consumed) => {
-                if !self.peer_ended {
-                    self.records = input.get(consumed..).unwrap_or_default().to_vec();
-                }
-                None
+                let kept = input.get(consumed..).filter(|_| !self.peer_ended).unwrap_or_default();
+                self.records = kept.to_vec();
+                let is_cut_up = kept.len() > MOST_KEPT;
+                is_cut_up
+                    .then(|| self.fail(scratch, Failure::new(FailureKind::Other, "a message has too many records")))
             }
             Err(failure) => Some(self.fail(scratch, failure)),
         };
@@ -150,8 +154,8 @@ impl Session {
 
     /// Process `input`; returns how much of it is consumed.
     fn advance(&mut self, scratch: &mut Scratch, input: &mut [u8], plain: &mut Plain<'_>) -> Result<usize, Failure> {
-        if matches!(self.state, State::Hello) {
-            let Look::Complete(hello) = hello::look(input) else { return Ok(0) };
+        if let State::Hello(reading) = &mut self.state {
+            let Some(hello) = reading.look(input) else { return Ok(0) };
             let connection = UnbufferedServerConnection::new(self.config.select(&hello));
             let connection = connection.map_err(|error| Failure::of(&error, false))?;
             self.is_old = hello.is_old;
@@ -211,13 +215,7 @@ impl Session {
     fn open(&mut self) {
         let State::Shaking(connection) = mem::replace(&mut self.state, State::Failed) else { return };
         if let Some(recording) = &self.config.recording {
-            let verified = take_error();
-            let resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
-            let error = match connection.peer_certificates() {
-                Some(chain) if resumed => recording.error_of(chain),
-                Some(_) => verified,
-                None => None,
-            };
+            let error = connection.peer_certificates().and_then(|chain| recording.error_of(chain));
             self.error = error.map(String::into_boxed_str);
         }
         self.state = State::Open(connection);
@@ -349,7 +347,7 @@ impl Session {
     fn connection(&self) -> Option<&UnbufferedServerConnection> {
         match &self.state {
             State::Shaking(connection) | State::Open(connection) | State::Finished(connection) => Some(connection),
-            State::Hello | State::Failed => None,
+            State::Hello(_) | State::Failed => None,
         }
     }
 

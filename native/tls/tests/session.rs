@@ -243,6 +243,25 @@ fn old_clients_are_named_by_their_version() {
 }
 
 #[test]
+fn messages_in_many_records_are_read_up_to_a_bound() {
+    let pki = Pki::new();
+    let own = pki.sign("localhost", 1);
+    let config = config(settings(&own));
+    let cut_up = |message: &[u8]| message.iter().flat_map(|byte| [22, 3, 1, 0, 1, *byte]).collect::<Vec<_>>();
+    let mut link = Link::new(&Arc::new(pki.client(&[&TLS13], None)), "localhost", &config, 7);
+    let hello = link.records();
+    link.feed(&cut_up(&hello[5..])).unwrap();
+    link.pump().unwrap();
+    assert!(link.session.is_open());
+
+    let length = 60_000_usize.to_be_bytes();
+    let endless = cut_up(&[&[1], &length[5..], &bytes(50_000)[..]].concat());
+    let mut link = Link::new(&Arc::new(pki.client(&[&TLS13], None)), "localhost", &config, 1000);
+    let failure = link.feed(&endless).unwrap_err();
+    assert_eq!((failure.kind, failure.text.as_str()), (FailureKind::Other, "a message has too many records"));
+}
+
+#[test]
 fn names_select_certificates() {
     let pki = Pki::new();
     let (default, exact, wild) = (pki.sign("localhost", 1), pki.sign("a.example.org", 2), pki.sign("*.example.org", 3));
@@ -376,6 +395,39 @@ fn client_certificates_are_verified() {
                     assert_eq!(der, shown.unwrap().der.as_ref());
                 }
                 link.answer(&[b"data"]).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_of_certificates_stay_with_their_connection() {
+    let (pki, stranger) = (Pki::new(), Pki::named("another"));
+    let own = pki.sign("localhost", 1);
+    let (good, unknown) = (pki.sign("good", 7), stranger.sign("good", 9));
+    let config = config(Settings {
+        verify: Verify::Optional,
+        serves_unverified: true,
+        authorities: Some(pki.authority_pem.as_bytes()),
+        ..settings(&own)
+    });
+    for versions in [[&TLS12], [&TLS13]] {
+        let link = |shown| Link::new(&Arc::new(pki.client(&versions, Some(shown))), "localhost", &config, 100);
+        // The first handshake stops, the other one happens, the first one goes on.
+        for (first, second, error) in
+            [(&unknown, &good, Some("the issuer of the certificate is unknown")), (&good, &unknown, None)]
+        {
+            for at in (0..).step_by(40) {
+                let mut held = link(first);
+                let hello = held.records();
+                held.feed(&hello).unwrap();
+                let flight = held.records();
+                let Some((before, behind)) = flight.split_at_checked(at) else { break };
+                held.feed(before).unwrap();
+                link(second).pump().unwrap();
+                held.feed(behind).unwrap();
+                assert!(held.session.is_open());
+                assert_eq!(held.session.error(), error, "{at}");
             }
         }
     }

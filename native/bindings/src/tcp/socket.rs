@@ -263,6 +263,10 @@ impl Socket {
         let (length, drained) = match received {
             Ok(Input::Data { length, drained }) => (length, drained),
             Ok(Input::End) => return self.end_input(py).map(|()| false),
+            // All the data was part of a record. The end behind it is to be read; no event follows.
+            Ok(Input::Nothing) if self.is_encrypted() && self.kernel.peer_end.get() != PeerEnd::Unknown => {
+                return Ok(true);
+            }
             Ok(Input::Nothing) => return self.await_input(py).map(|()| false),
             Err(error) => return self.lose_by(py, error).map(|()| false),
         };
@@ -408,10 +412,13 @@ impl Socket {
         drop(transport);
         let handler = self.handler.take();
         let error = self.end.error.take();
-        match handler {
+        let outcome = match handler {
             Some(handler) => handler.on_lost(py, error.map(|error| *error)),
             None => Ok(()),
-        }
+        };
+        let object = self.tls.as_ref().and_then(Tls::release_object);
+        drop(object);
+        outcome
     }
 
     /// An exception got out of the handler: report it to the loop, and end the connection.

@@ -168,6 +168,15 @@ impl Link {
         }
     }
 
+    /// What the client has to say now.
+    pub fn records(&mut self) -> Vec<u8> {
+        let mut records = vec![];
+        while self.client.wants_write() {
+            self.client.write_tls(&mut records).unwrap();
+        }
+        records
+    }
+
     /// Move what either side has to say, until neither has anything.
     pub fn pump(&mut self) -> Result<(), Failure> {
         self.deliver();

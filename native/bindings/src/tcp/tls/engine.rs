@@ -163,6 +163,15 @@ impl Tls {
         }
     }
 
+    /// The connection is over: keep no object that only programs need. The caller drops the result.
+    pub(crate) fn release_object(&self) -> Option<Py<PyAny>> {
+        match self {
+            Self::OpenSsl(_) => None,
+            #[cfg(target_os = "linux")]
+            Self::Rustls(tls) => tls.release_object(),
+        }
+    }
+
     /// The `ssl.SSLContext` that the connection has: of OpenSSL's the one that SNI has selected.
     pub(crate) fn context(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {

@@ -3,7 +3,7 @@
 //! What one call of the kernel brings is decrypted in one go, and what it takes is encrypted in the memory that it takes it
 //! from. The interpreter keeps its lock: 64 KiB take 10 microseconds, less than a thread needs to be woken.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -78,7 +78,8 @@ pub(crate) struct Tls {
     failure: Cell<HandshakeFailure>,
     /// An error found behind input that is to be processed first.
     late: RefCell<Option<Failure>>,
-    object: OnceCell<Option<Py<PyAny>>>,
+    /// What programs see; a program may have it refer to the connection.
+    object: RefCell<Option<Py<PyAny>>>,
 }
 
 impl Tls {
@@ -91,7 +92,7 @@ impl Tls {
             waiting: Cell::new(0),
             failure: Cell::new(HandshakeFailure::Closed),
             late: RefCell::default(),
-            object: OnceCell::new(),
+            object: RefCell::default(),
         }
     }
 
@@ -104,6 +105,12 @@ impl Tls {
         self.waiting.set(0);
         self.unsent.take();
         None
+    }
+
+    /// The connection is over: nothing keeps what programs have seen of it; later calls make another. The caller drops the
+    /// result.
+    pub(super) fn release_object(&self) -> Option<Py<PyAny>> {
+        self.object.take()
     }
 
     /// Have the session work, unless it does; then there is `otherwise`.
@@ -303,8 +310,8 @@ impl Tls {
 
 impl Described for Tls {
     fn describe(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        if let Some(object) = self.object.get() {
-            return Ok(object.as_ref().map(|object| object.clone_ref(py)));
+        if let Some(object) = &*self.object.borrow() {
+            return Ok(Some(object.clone_ref(py)));
         }
         let Some(describe) = &self.settings.describe else { return Ok(None) };
         let arguments = {
@@ -324,10 +331,13 @@ impl Described for Tls {
                 session.host().map(str::to_owned),
             )
         };
-        let object = describe.bind(py).call1(arguments)?;
-        let object = (!object.is_none()).then(|| object.unbind());
-        let _ = self.object.set(object);
-        Ok(self.object.get().and_then(Option::as_ref).map(|object| object.clone_ref(py)))
+        let made = describe.bind(py).call1(arguments)?;
+        if made.is_none() {
+            return Ok(None);
+        }
+        // Making it may have come here.
+        let mut object = self.object.borrow_mut();
+        Ok(Some(object.get_or_insert_with(|| made.unbind()).clone_ref(py)))
     }
 }
 
