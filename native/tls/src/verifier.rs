@@ -72,17 +72,22 @@ impl ClientCertVerifier for Recording {
     }
 }
 
+/// Certificates between a client's and its authority, of which public authorities use one or two.
+const MOST_BETWEEN: usize = 8;
+
 /// The certificates of `chain` that lead from its first one to an authority; the first one alone if none does.
 ///
 /// A client can send any others beside them, which prove nothing: those are left out without which the first one is still
-/// good.
+/// good. Of more than [`MOST_BETWEEN`] none are given: each is verified once.
 pub(crate) fn path<'a, 'b>(
     verifier: &dyn ClientCertVerifier,
     chain: &'a [CertificateDer<'b>],
 ) -> Vec<&'a CertificateDer<'b>> {
     let Some((first, rest)) = chain.split_first() else { return Vec::new() };
     let now = UnixTime::now();
-    let leads = |rest: &[CertificateDer<'_>]| verifier.verify_client_cert(first, rest, now).is_ok();
+    let leads = |rest: &[CertificateDer<'_>]| {
+        rest.len() <= MOST_BETWEEN && verifier.verify_client_cert(first, rest, now).is_ok()
+    };
     let mut needed: Vec<CertificateDer<'b>> = if leads(rest) { rest.to_vec() } else { Vec::new() };
     let mut at = 0;
     while at < needed.len() {
