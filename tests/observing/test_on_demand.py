@@ -738,7 +738,8 @@ def test_a_sample_has_the_memory_in_use_by_request_and_stack(sampler: Any) -> No
         assert "churns" not in key or got <= 5 * variance**0.5 + KIB, "a tracer of tests keeps a little there"
     kept.clear()
     found = measured(sampler.snapshot())
-    assert not any(owner in key for key in found), "its blocks are free"
+    for key, (got, _, variance) in found.items():
+        assert owner not in key or got <= 5 * variance**0.5 + KIB, "its blocks are free"
     held = sys.getrefcount(owner)  # it is not released in the midst of a call of the allocator
     sampler.release()
     assert sys.getrefcount(owner) == held - 1
