@@ -18,7 +18,7 @@ use crate::key;
 use crate::pem::sections;
 use crate::provider::{ALL_CIPHER_SUITES, provider};
 use crate::tickets::{KeySource, Tickets};
-use crate::verifier::{Recording, path, text_of};
+use crate::verifier::{Accepting, error_of, path, text_of};
 
 /// One certificate and its private key.
 pub struct Certificate<'a> {
@@ -82,9 +82,10 @@ pub struct Config {
     /// For clients that offer none of our protocols: they are served without one (RFC 7301 section 3.2 has an alert).
     without_alpn: Arc<ServerConfig>,
     hosts: Arc<Hosts>,
-    pub(crate) recording: Option<Arc<Recording>>,
     /// Verifies the certificates of clients, if they are asked for any.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// Handshakes go on without that.
+    serves_unverified: bool,
 }
 
 impl Config {
@@ -103,18 +104,14 @@ impl Config {
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&versions)
             .map_err(|_| "none of the cipher suites fits the versions of TLS".to_owned())?;
-        let verifier = match settings.verify {
-            Verify::None => WebPkiClientVerifier::no_client_auth(),
-            _ => verifier(&settings, provider)?,
+        let serves_unverified = settings.serves_unverified;
+        let verifier = if settings.verify == Verify::None { None } else { Some(verifier(&settings, provider)?) };
+        let in_handshakes = match &verifier {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(verifier) if serves_unverified => Arc::new(Accepting::new(verifier.clone())),
+            Some(verifier) => verifier.clone(),
         };
-        let strict = (settings.verify != Verify::None).then(|| verifier.clone());
-        let recording = (settings.serves_unverified && settings.verify != Verify::None)
-            .then(|| Arc::new(Recording::new(verifier.clone())));
-        let verifier = match &recording {
-            Some(recording) => recording.clone() as Arc<dyn ClientCertVerifier>,
-            None => verifier,
-        };
-        let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(hosts.clone());
+        let mut config = builder.with_client_cert_verifier(in_handshakes).with_cert_resolver(hosts.clone());
         config.ignore_client_order = true;
         // Tickets are all that is resumed by, so that nothing is kept, and a stolen page of memory has no sessions.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -125,7 +122,7 @@ impl Config {
         }
         let without_alpn = Arc::new(config.clone());
         config.alpn_protocols = settings.alpn;
-        Ok(Self { with_alpn: Arc::new(config), without_alpn, hosts, recording, verifier: strict })
+        Ok(Self { with_alpn: Arc::new(config), without_alpn, hosts, verifier, serves_unverified })
     }
 
     /// The settings for a client with this hello.
@@ -138,6 +135,12 @@ impl Config {
     /// The certificates of `chain` that lead from its first one to an authority; the first one alone if none does.
     pub(crate) fn path<'a, 'b>(&self, chain: &'a [CertificateDer<'b>]) -> Vec<&'a CertificateDer<'b>> {
         self.verifier.as_ref().map_or_else(Vec::new, |verifier| path(verifier.as_ref(), chain))
+    }
+
+    /// Why a chain is not good now, if that is so and it is served nevertheless.
+    pub(crate) fn error_of(&self, chain: &[CertificateDer<'_>]) -> Option<String> {
+        let verifier = self.verifier.as_ref().filter(|_| self.serves_unverified)?;
+        error_of(verifier.as_ref(), chain)
     }
 
     /// The key of the certificate for `server_name`: as it was given; `None` if it is the one of all other names.

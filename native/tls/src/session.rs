@@ -11,9 +11,9 @@ use std::io::IoSlice;
 use std::mem;
 use std::sync::Arc;
 
-use rustls::HandshakeKind;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::{Error, HandshakeKind};
 
 use crate::config::Config;
 use crate::failure::{Failure, FailureKind};
@@ -117,8 +117,8 @@ impl Session {
         scratch.reserve(kept + most).get_mut(kept..kept + most).unwrap_or_default()
     }
 
-    /// Process `length` new bytes in the [`room`](Self::room), behind those that are kept. Plaintext without a place in `into` comes with the next call.
-    /// Answers are in the output of `scratch`, also if this fails.
+    /// Process `length` new bytes in the [`room`](Self::room), behind those that are kept. Plaintext without a place in
+    /// `into` comes with the next call. Answers are in the output of `scratch`, also if this fails.
     ///
     /// An `into` of [`buffered`](Self::buffered) bytes and `length` more has a place for everything.
     pub fn receive(&mut self, scratch: &mut Scratch, length: usize, into: &mut [u8]) -> Received {
@@ -170,39 +170,18 @@ impl Session {
         let mut at = 0;
         loop {
             let rest = input.get_mut(at..).unwrap_or_default();
-            let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
-            let goes_on = match state {
-                Err(error) => {
+            let (discard, next) = step(connection, rest, scratch, &mut self.peer_ended, |data| plain.add(data));
+            at += discard;
+            match next {
+                Err(Fault::Encoding(failure)) => return Err(failure),
+                Err(Fault::Peer(error)) => {
                     let is_first = is_first && connection.protocol_version().is_none();
                     let failure = Failure::of(&error, is_first);
                     let is_old = self.is_old && failure.kind == FailureKind::Parameters;
                     return Err(if is_old { Failure::of_version(&failure) } else { failure });
                 }
-                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-                    while let Some(record) = traffic.next_record() {
-                        let record = record.map_err(|error| Failure::of(&error, false))?;
-                        discard += record.discard;
-                        plain.add(record.payload);
-                    }
-                    true
-                }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    encode(scratch, |room| data.encode(room))?;
-                    true
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => {
-                    data.done();
-                    true
-                }
-                Ok(ConnectionState::PeerClosed) => {
-                    self.peer_ended = true;
-                    true
-                }
-                Ok(_) => false,
-            };
-            at += discard;
-            if !goes_on {
-                break;
+                Ok(Next::Step) => {}
+                Ok(Next::Write(_) | Next::Wait) => break,
             }
         }
         if is_first && !connection.is_handshaking() {
@@ -214,10 +193,8 @@ impl Session {
     /// The handshake is complete.
     fn open(&mut self) {
         let State::Shaking(connection) = mem::replace(&mut self.state, State::Failed) else { return };
-        if let Some(recording) = &self.config.recording {
-            let error = connection.peer_certificates().and_then(|chain| recording.error_of(chain));
-            self.error = error.map(String::into_boxed_str);
-        }
+        let error = connection.peer_certificates().and_then(|chain| self.config.error_of(chain));
+        self.error = error.map(String::into_boxed_str);
         self.state = State::Open(connection);
     }
 
@@ -308,30 +285,14 @@ impl Session {
     ) -> Result<(), Failure> {
         let State::Open(connection) = &mut self.state else { return Ok(()) };
         loop {
-            let UnbufferedStatus { mut discard, state } = connection.process_tls_records(&mut self.records);
-            let outcome = match state.map_err(|error| Failure::of(&error, false))? {
-                ConnectionState::WriteTraffic(mut traffic) => Some(act(scratch, &mut traffic)),
-                ConnectionState::ReadTraffic(mut traffic) => {
-                    while let Some(record) = traffic.next_record() {
-                        let record = record.map_err(|error| Failure::of(&error, false))?;
-                        discard += record.discard;
-                        self.plain.extend_from_slice(record.payload);
-                    }
-                    None
-                }
-                ConnectionState::EncodeTlsData(mut data) => {
-                    encode(scratch, |room| data.encode(room))?;
-                    None
-                }
-                ConnectionState::TransmitTlsData(data) => {
-                    data.done();
-                    None
-                }
-                ConnectionState::PeerClosed => {
-                    self.peer_ended = true;
-                    None
-                }
-                _ => Some(Ok(())),
+            let add = |data: &[u8]| self.plain.extend_from_slice(data);
+            let (discard, next) = step(connection, &mut self.records, scratch, &mut self.peer_ended, add);
+            let outcome = match next {
+                Err(Fault::Encoding(failure)) => return Err(failure),
+                Err(Fault::Peer(error)) => return Err(Failure::of(&error, false)),
+                Ok(Next::Step) => None,
+                Ok(Next::Write(mut traffic)) => Some(act(scratch, &mut traffic)),
+                Ok(Next::Wait) => Some(Ok(())),
             };
             if discard > 0 {
                 self.records.drain(..discard.min(self.records.len()));
@@ -393,6 +354,63 @@ impl Session {
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
+}
+
+/// What a session can do next.
+enum Next<'a> {
+    /// Another [`step`].
+    Step,
+    /// Encrypt; otherwise it waits.
+    Write(Traffic<'a>),
+    /// Nothing before more of the peer's input comes.
+    Wait,
+}
+
+/// Why a [`step`] has failed.
+enum Fault {
+    /// By the peer's input, or its end.
+    Peer(Error),
+    /// By records of ours.
+    Encoding(Failure),
+}
+
+/// Take one step of rustls over `input`: records of the handshake go into `scratch`, plaintext goes to `add`. Returns how much
+/// of the input is to be discarded then.
+fn step<'a>(
+    connection: &'a mut UnbufferedServerConnection,
+    input: &mut [u8],
+    scratch: &mut Scratch,
+    peer_ended: &mut bool,
+    mut add: impl FnMut(&[u8]),
+) -> (usize, Result<Next<'a>, Fault>) {
+    let UnbufferedStatus { mut discard, state } = connection.process_tls_records(input);
+    let next = match state {
+        Err(error) => Err(Fault::Peer(error)),
+        Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+            match traffic.next_record() {
+                None => break Ok(Next::Step),
+                Some(Err(error)) => break Err(Fault::Peer(error)),
+                Some(Ok(record)) => {
+                    discard += record.discard;
+                    add(record.payload);
+                }
+            }
+        },
+        Ok(ConnectionState::EncodeTlsData(mut data)) => {
+            encode(scratch, |room| data.encode(room)).map(|()| Next::Step).map_err(Fault::Encoding)
+        }
+        Ok(ConnectionState::TransmitTlsData(data)) => {
+            data.done();
+            Ok(Next::Step)
+        }
+        Ok(ConnectionState::PeerClosed) => {
+            *peer_ended = true;
+            Ok(Next::Step)
+        }
+        Ok(ConnectionState::WriteTraffic(traffic)) => Ok(Next::Write(traffic)),
+        Ok(_) => Ok(Next::Wait),
+    };
+    (discard, next)
 }
 
 /// Where plaintext goes.

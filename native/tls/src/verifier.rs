@@ -1,4 +1,4 @@
-//! Client certificates that cannot be verified, where handshakes go on nevertheless.
+//! The certificates of clients: handshakes that go on whatever they are, and what is said of them afterwards.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Accepts every certificate whose private key the client has. [`error_of`](Self::error_of) verifies it once the handshake
-/// is complete, for the connection that asks: others may shake hands between a certificate and the end of its handshake.
+/// Accepts every certificate whose private key the client has. [`error_of`] verifies it once the handshake is complete, for
+/// the connection that asks: others may shake hands between a certificate and the end of its handshake.
 #[derive(Debug)]
-pub(crate) struct Recording {
+pub(crate) struct Accepting {
     inner: Arc<dyn ClientCertVerifier>,
 }
 
-impl Recording {
+impl Accepting {
     pub(crate) fn new(inner: Arc<dyn ClientCertVerifier>) -> Self {
         Self { inner }
     }
-
-    /// Why a chain is not good now, if that is so.
-    pub(crate) fn error_of(&self, chain: &[CertificateDer<'_>]) -> Option<String> {
-        let (first, rest) = chain.split_first()?;
-        self.inner.verify_client_cert(first, rest, UnixTime::now()).err().map(|error| text_of(&error))
-    }
 }
 
-impl ClientCertVerifier for Recording {
+/// Why a chain is not good now, if that is so.
+pub(crate) fn error_of(verifier: &dyn ClientCertVerifier, chain: &[CertificateDer<'_>]) -> Option<String> {
+    let (first, rest) = chain.split_first()?;
+    verifier.verify_client_cert(first, rest, UnixTime::now()).err().map(|error| text_of(&error))
+}
+
+impl ClientCertVerifier for Accepting {
     fn offer_client_auth(&self) -> bool {
         self.inner.offer_client_auth()
     }
