@@ -265,15 +265,14 @@ class Multiprocess:
         """Move on the upgrade by a successor, and the one by which this process succeeds another."""
         if self.is_pool:
             return
-        succession = handover.current
-        if succession.is_taking_over:
-            if self.is_serving:
-                if self._probe is not None:
-                    self._probe.start(Stage.SERVING)
-                succession.report()
-            succession.hear()
+        follow_predecessor(self._probe, lambda: self.is_serving)
         if self.upgrades is not None and self.upgrades.look():
             self.relieve()
+
+    @property
+    def _own_upgrades(self) -> Upgrades | None:
+        """Those that this object drives: of a pool the parent does."""
+        return None if self.is_pool else self.upgrades
 
     @property
     def is_serving(self) -> bool:
@@ -296,10 +295,10 @@ class Multiprocess:
 
     def handle_usr2(self) -> None:
         """Start a process that runs the same command and takes over."""
-        if self.upgrades is None or self.is_pool:
+        if self._own_upgrades is None:
             _note_unhandled("USR2")
         else:
-            self.upgrades.request("SIGUSR2")
+            self._own_upgrades.request("SIGUSR2")
 
     def _expose(self) -> Exposition | None:
         """Serve the workers' metrics, with the setting `metrics`.
@@ -381,7 +380,7 @@ class Multiprocess:
         with self._lock:
             due, sources = self._pool.next_deadline(), self._pool.sources
         beat = None if self.notifier is None else self.notifier.due
-        upgrade = None if self.upgrades is None or self.is_pool else self.upgrades.next_deadline()
+        upgrade = None if self._own_upgrades is None else self._own_upgrades.next_deadline()
         deadline = min((when for when in (due, beat, upgrade, self._refuse_at) if when is not None), default=None)
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         if not self.should_exit.is_set() and not self.is_pool:
@@ -391,8 +390,8 @@ class Multiprocess:
 
     def _stop(self) -> None:
         """End the workers, each in its time; a second SIGINT makes them hurry."""
-        if self.upgrades is not None and not self.is_pool:
-            self.upgrades.abort()
+        if self._own_upgrades is not None:
+            self._own_upgrades.abort()
         if self.notifier is not None:
             self.notifier.stopping()
         if self._is_relieved:
@@ -419,8 +418,8 @@ class Multiprocess:
         if self._refuse_at is not None:
             self._refuse_at = 0.0
             self._refuse_when_due()
-        if self.upgrades is not None and not self.is_pool:
-            self.upgrades.join()
+        if self._own_upgrades is not None:
+            self._own_upgrades.join()
 
     def _refuse_when_due(self) -> None:
         if self._refuse_at is not None and time.monotonic() >= self._refuse_at:
@@ -571,6 +570,17 @@ def _serving(supervisors: Sequence[Multiprocess]) -> list[Process]:
         with supervisor._lock:
             workers += [one for one in supervisor._pool.everyone if one.has_served and one.exitcode is None]
     return workers
+
+
+def follow_predecessor(probe: Probe | None, is_serving: Callable[[], bool]) -> None:
+    """Move on the succession of this process to the one that it replaces, if it replaces one."""
+    succession = handover.current
+    if succession.is_taking_over:
+        if is_serving():
+            if probe is not None:
+                probe.start(Stage.SERVING)
+            succession.report()
+        succession.hear()
 
 
 def measurement_of(supervisors: Sequence[Multiprocess], order: Order, is_over: threading.Event) -> Answer:

@@ -23,9 +23,15 @@ from uvicorn.listening import handover
 from uvicorn.listening.sockets import close_later
 from uvicorn.observing.exposition import Exposition, bind
 from uvicorn.observing.probe import Probe, readiness_of_pools
-from uvicorn.serving.drain import Stage
 from uvicorn.serving.init_signals import is_init
-from uvicorn.supervisors.multiprocess import Multiprocess, measurement_of, metrics_of, requests_of, stalls_of
+from uvicorn.supervisors.multiprocess import (
+    Multiprocess,
+    follow_predecessor,
+    measurement_of,
+    metrics_of,
+    requests_of,
+    stalls_of,
+)
 from uvicorn.supervisors.orphans import collect_orphans
 from uvicorn.supervisors.signals import SIGNALS, Handlers, Wakeup
 
@@ -250,18 +256,15 @@ class Pools:
 
     def _look_after_upgrade(self) -> None:
         """Move on the upgrade by a successor, and the one by which this process succeeds another."""
-        succession, upgrades, is_requested = handover.current, self._upgrades, self._upgrade_requested
+        upgrades, is_requested = self._upgrades, self._upgrade_requested
         self._upgrade_requested = False
         if upgrades is None:
             return
         supervisors = [pool.supervisor for pool in self.pools]
         is_ending = any(supervisor.should_exit.is_set() for supervisor in supervisors)
-        if succession.is_taking_over:
-            if not is_ending and all(supervisor.is_serving for supervisor in supervisors):
-                if self._probe is not None:
-                    self._probe.start(Stage.SERVING)
-                succession.report()
-            succession.hear()
+        follow_predecessor(
+            self._probe, lambda: not is_ending and all(supervisor.is_serving for supervisor in supervisors)
+        )
         if is_ending:
             upgrades.abort()
         if is_requested:

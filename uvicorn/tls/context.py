@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.tls.certificates import Certificate, first_of_pem
 from uvicorn.tls.rustls import NotPossible, configure
 from uvicorn.tls.server_context import FROM_NOW_ON, NamedCertificate, ServerContext, Shown, serve_hosts
-from uvicorn.tls.settings import TLSSettings
+from uvicorn.tls.settings import TLSSettings, read
 
 if TYPE_CHECKING:
     from uvicorn._native import TLSConfig
@@ -73,8 +73,8 @@ def create_ssl_context(
         password = _reject_password_prompt
     for path in (keyfile, ca_certs):
         if path is not None:
-            _read(path)
-    certificate = _certificate_in(_read(certfile))
+            read(path)
+    certificate = _certificate_in(read(certfile))
     context = ServerContext(ssl_version)
     context.certificate = certificate
     password = _remembering(context, password)
@@ -119,12 +119,6 @@ def _remembering(
         return given
 
     return answer
-
-
-def _read(path: str | os.PathLike[str]) -> bytes:
-    """Fail as OpenSSL would, but with the name of the file."""
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _certificate_in(text: bytes) -> Certificate | None:
@@ -307,7 +301,7 @@ def _files(settings: TLSSettings, context: ServerContext, certfile: str | os.Pat
     named = [NamedCertificate.parse(text) for text in settings.ssl_cert]
     for host, cert, key in ((None, certfile, settings.ssl_keyfile), *named):
         password = context.password if host is None else context.hosts[host].password
-        yield Shown(host, _read(cert), _read(key or cert), password)
+        yield Shown(host, read(cert), read(key or cert), password)
 
 
 def _context(
@@ -355,7 +349,7 @@ def _context(
 def _refuse_revoked(context: ssl.SSLContext, path: str | os.PathLike[str]) -> None:
     """Refuse certificates on the lists of this file, and those of authorities without a list there (RFC 5280)."""
     try:
-        if b"CERTIFICATE-----" in _read(path):
+        if b"CERTIFICATE-----" in read(path):
             raise ssl.SSLError("the file of `ssl_crl` contains a certificate, which would become an authority.")
         context.load_verify_locations(path)
     except ssl.SSLError as exc:
@@ -479,7 +473,7 @@ class Renewal:
         whole = hashlib.sha256()
         for path in self._files:
             try:
-                part = hashlib.sha256(_read(path)).digest()
+                part = hashlib.sha256(read(path)).digest()
             except OSError:
                 part = b""
             whole.update(bytes([len(part)]) + part)

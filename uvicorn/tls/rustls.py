@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from uvicorn.tls.connection import SUITES, TLSConnection
+from uvicorn.tls.settings import read
 from uvicorn.tls.tickets import purpose_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def configure(
     passwords = {one.password for one in shown if one.password is not None}
     if len(passwords) > 1:
         raise NotPossible("each key has a password of its own")
-    authorities, revoked = (None if path is None else _read(path) for path in (settings.ssl_ca_certs, settings.ssl_crl))
+    paths = (settings.ssl_ca_certs, settings.ssl_crl)
+    authorities, revoked = (None if path is None else read(path) for path in paths)
     if authorities is not None and (settings.ssl_cert_reqs or any(_is_alone(one.chain) for one in shown)):
         _check_authorities(context)
     secret = settings.ticket_secret
@@ -75,17 +77,11 @@ def configure(
             revoked=revoked,
             serves_unverified=settings.ssl_client_errors,
             tickets="shared" if secret is not None else settings.ssl_tickets.replace("shared", "own"),
-            ticket_keys=None if secret is None else _keys(settings, secret),
+            ticket_keys=None if secret is None else _keys(settings, secret, authorities or b"", revoked or b""),
             describe=functools.partial(TLSConnection, context),
         )
     except ValueError as exc:
         raise NotPossible(str(exc).rstrip(".")) from exc
-
-
-def _read(path: object) -> bytes:
-    with open(path, "rb") as file:  # type: ignore[call-overload]  # a path
-        content: bytes = file.read()
-        return content
 
 
 def _obstacle(settings: TLSSettings) -> str | None:
@@ -128,12 +124,13 @@ def _check_authorities(context: ssl.SSLContext) -> None:
             raise NotPossible("ssl_ca_certs has an intermediate certificate")
 
 
-def _keys(settings: TLSSettings, secret: TicketSecret) -> Callable[[], tuple[int, bytes, bytes | None]]:
-    """Returns the period of the tickets being written, their key, and that of those before.
+def _keys(
+    settings: TLSSettings, secret: TicketSecret, authorities: bytes, revoked: bytes
+) -> Callable[[], tuple[int, bytes, bytes | None]]:
+    """Return what gives the period of the tickets being written, their key, and that of those before.
 
     Connections go by the tickets of one configuration, whichever name they ask for. Clients that other authorities
     have admitted are not readmitted.
     """
-    authorities, revoked = (b"" if path is None else _read(path) for path in (settings.ssl_ca_certs, settings.ssl_crl))
     purpose = purpose_of(authorities, revoked, b"%d %d" % (settings.ssl_cert_reqs, settings.ssl_client_errors))
     return functools.partial(secret.keys, purpose)

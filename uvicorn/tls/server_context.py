@@ -109,16 +109,16 @@ class ServerContext(ssl.SSLContext):
         A change by a program concerns these connections then.
         """
         config.replace(self._config)
-        self.__dict__["_config"] = None if self._config is None else config
+        self._config = None if self._config is None else config
 
     def retire(self) -> None:
         """Have no connections any longer: another context has succeeded."""
-        self.__dict__["_config"] = None
+        self._config = None
 
     def _note_change(self, name: str) -> None:
         if self.is_complete and self._config is not None:
             self._config.replace(None)
-            self.__dict__["_config"] = None
+            self._config = None
             self.openssl_reason = f"a program has changed the context ({name})"
             if self.is_served:
                 logger.info(FROM_NOW_ON, self.openssl_reason)

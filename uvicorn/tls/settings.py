@@ -1,4 +1,4 @@
-"""The settings that the rooms of TLS read."""
+"""The settings that this package reads, and the files that they name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TLSSettings(Protocol):
-    """The settings this module reads; see ``uvicorn.config.settings`` for their meaning."""
+    """The settings this package reads; see ``uvicorn.config.settings`` for their meaning."""
 
     ssl_keyfile: str | os.PathLike[str] | None
     ssl_certfile: str | os.PathLike[str] | None
@@ -46,3 +46,9 @@ class TLSSettings(Protocol):
     @property
     def ssl_cert(self) -> Sequence[str]:
         """Certificates of names, as `NamedCertificate.parse` reads them."""
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """Return the contents of a file; it fails as OpenSSL would, but with the name as it was given."""
+    with open(path, "rb") as file:
+        return file.read()
