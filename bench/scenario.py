@@ -205,6 +205,33 @@ HTTP2 = (
     ),
 )
 
+IDENTICAL = Workload(
+    "identical",
+    "a browser's GET, always the same; the application reads path, query and headers",
+    "reading",
+    path=BROWSED,
+    headers={**BROWSER_HEADERS, **REQUEST_ID},
+    response_bytes=13,
+)
+
+VARYING = replace(
+    IDENTICAL,
+    name="varying",
+    about=f"the same with another path, query and X-Request-ID each time ({VARIETY:,} different ones)",
+    options={"variety": str(VARIETY)},
+)
+
+TLS_NEW = Workload(
+    "tls-new",
+    "a TLS connection for each request",
+    "hello",
+    response_bytes=13,
+    headers={"Connection": "close"},
+    connections=1,
+    needs=frozenset({"tls"}),
+    generator="s_time",
+)
+
 TABLE = (
     Workload("hello", "13 bytes, nothing read", "hello", response_bytes=13, wsgi="wsgi_hello"),
     Workload("10k", "10 KiB answer", "ten_kib", response_bytes=10240, connections=128, wsgi="wsgi_ten_kib"),
@@ -264,23 +291,8 @@ TABLE = (
         options={"kind": "binary"},
         body=b"w" * 128,
     ),
-    Workload(
-        "identical",
-        "a browser's GET, always the same; the application reads path, query and headers",
-        "reading",
-        path=BROWSED,
-        headers={**BROWSER_HEADERS, **REQUEST_ID},
-        response_bytes=13,
-    ),
-    Workload(
-        "varying",
-        f"the same with another path, query and X-Request-ID each time ({VARIETY:,} different ones)",
-        "reading",
-        path=BROWSED,
-        headers={**BROWSER_HEADERS, **REQUEST_ID},
-        response_bytes=13,
-        options={"variety": str(VARIETY)},
-    ),
+    IDENTICAL,
+    VARYING,
     Workload(
         "accept",
         "newcomers beside 200 busy connections (200 us of CPU each request); latency is that of the newcomers, from "
@@ -293,14 +305,10 @@ TABLE = (
     ),
     Workload("churn", "hello, a connection per request", "hello", headers={"Connection": "close"}, response_bytes=13),
     Workload("tls", "hello through TLS", "hello", response_bytes=13, needs=frozenset({"tls"})),
-    Workload(
-        "tls-varying",
-        "a browser's GET through TLS, with another path, query and X-Request-ID each time",
-        "reading",
-        path=BROWSED,
-        headers={**BROWSER_HEADERS, **REQUEST_ID},
-        response_bytes=13,
-        options={"variety": str(VARIETY)},
+    replace(
+        VARYING,
+        name="tls-varying",
+        about="a browser's GET through TLS, with another path, query and X-Request-ID each time",
         needs=frozenset({"tls"}),
     ),
     Workload(
@@ -324,25 +332,11 @@ TABLE = (
         connections=8,
         needs=frozenset({"tls", "body"}),
     ),
-    Workload(
-        "tls-new",
-        "a TLS connection for each request",
-        "hello",
-        response_bytes=13,
-        headers={"Connection": "close"},
-        connections=1,
-        needs=frozenset({"tls"}),
-        generator="s_time",
-    ),
-    Workload(
-        "tls-resumed",
-        "a TLS connection for each request, resumed with a session ticket",
-        "hello",
-        response_bytes=13,
-        headers={"Connection": "close"},
-        connections=1,
-        needs=frozenset({"tls"}),
-        generator="s_time",
+    TLS_NEW,
+    replace(
+        TLS_NEW,
+        name="tls-resumed",
+        about="a TLS connection for each request, resumed with a session ticket",
         options={"resumes": "yes"},
     ),
     Workload(
