@@ -1,4 +1,4 @@
-//! The certificates of clients: handshakes that go on whatever they are, and what is said of them afterwards.
+//! The certificates of clients: handshakes that go on whatever they show, and the verdict on them afterwards.
 
 use std::fmt::Debug;
 use std::sync::Arc;
