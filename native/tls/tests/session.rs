@@ -438,9 +438,10 @@ fn parameters_follow_the_settings() {
     let pki = Pki::new();
     let own = pki.sign("localhost", 1);
     for (versions, suites, suite, group) in [
-        ((0x0303, 0x0304), None, 0x1302, Some(4588)),
-        ((0x0303, 0x0304), Some(vec![0x1301, 0x1302]), 0x1301, Some(4588)),
-        ((0x0303, 0x0303), Some(vec![0xc02b, 0xc02c]), 0xc02b, Some(29)),
+        ((0x0303, 0x0304), None, 0x1301, Some(4588)),
+        ((0x0303, 0x0303), None, 0xc02b, Some(29)),
+        ((0x0303, 0x0304), Some(vec![0x1302, 0x1301]), 0x1302, Some(4588)),
+        ((0x0303, 0x0303), Some(vec![0xc02c, 0xc02b]), 0xc02c, Some(29)),
     ] {
         let config = config(Settings { versions, suites, ..settings(&own) });
         let mut link = Link::new(&Arc::new(pki.client(&[&TLS12, &TLS13], None)), "localhost", &config, 100);
