@@ -62,6 +62,8 @@ class Case:
     http: str = "httptools"
     ws: str = "websockets-sansio"
     reader: str = "native"
+    #: Who encrypts, if anything is.
+    tls: str | None = None
 
     def scenes_of(self, number: int) -> list[int]:
         """The scenes of a participant, in their order."""
@@ -101,6 +103,9 @@ def make_case(seed: int, loops: Sequence[str]) -> Case:
             case.scenes.append(make_free(random, active))
         else:
             case.scenes.append(make_scene(random, case, active))
+    case.tls = random.choice([None, None, None, "openssl", "rustls"])
+    if case.tls == "rustls":
+        case.reader = "native"  # the transports of loops have OpenSSL alone
     return case
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import ssl
 import struct
 from typing import Any
 
@@ -66,16 +67,85 @@ class Frames:
         return answer
 
 
+class EncryptedSocket:
+    """A socket with TLS, whose calls never wait: the server that answers runs in the same thread."""
+
+    def __init__(self, sock: socket.socket, h2: bool) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2" if h2 else "http/1.1"])
+        self._sock = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing)
+        self._unsent = b""
+        self._is_open = False
+
+    def _push(self) -> None:
+        self._unsent += self._outgoing.read()
+        with contextlib.suppress(BlockingIOError):
+            while self._unsent:
+                self._unsent = self._unsent[self._sock.send(self._unsent) :]
+
+    def _pull(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := self._sock.recv(262_144):
+                self._incoming.write(data)
+            self._incoming.write_eof()
+        if not self._is_open:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self._tls.do_handshake()
+                self._is_open = True
+        self._push()
+
+    def send(self, data: bytes) -> int:
+        """Send all of it, or none before the handshake is done."""
+        self._pull()
+        if not self._is_open or self._unsent:
+            raise BlockingIOError
+        sent = self._tls.write(data)
+        self._push()
+        return sent
+
+    def recv(self, size: int) -> bytes:
+        """Take what there is: nothing at the end."""
+        self._pull()
+        try:
+            return self._tls.read(size) if self._is_open else b"" if self._incoming.eof else self._wait()
+        except ssl.SSLWantReadError:
+            return self._wait()
+        except ssl.SSLEOFError:
+            return b""
+
+    def _wait(self) -> bytes:
+        raise BlockingIOError
+
+    def setsockopt(self, *arguments: Any) -> None:
+        """Set an option of the socket beneath."""
+        self._sock.setsockopt(*arguments)
+
+    def shutdown(self, how: int) -> None:
+        """Say that nothing more is sent."""
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
+        self._push()
+        self._sock.shutdown(how)
+
+    def close(self) -> None:
+        """Close the socket beneath."""
+        self._sock.close()
+
+
 class Connection:
     """A socket, and the participants on it."""
 
-    def __init__(self, case: Case, members: list[int], protocol: str, address: Any) -> None:
+    def __init__(self, case: Case, members: list[int], protocol: str, address: Any, *, tls: bool) -> None:
         self.case = case
         self.members = members
         self.is_h2 = protocol == "http/2"
-        self.sock = socket.create_connection(address)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock.setblocking(False)
+        sock = socket.create_connection(address)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(False)
+        self.sock = EncryptedSocket(sock, self.is_h2) if tls else sock
         #: What is sent in this turn, and what in the next ones.
         self.outbox: list[bytes] = []
         self.output = b""
@@ -229,7 +299,7 @@ class Connection:
 class Clients:
     """All of them, turn by turn."""
 
-    def __init__(self, case: Case, application: Application, address: Any, *, h2: bool) -> None:
+    def __init__(self, case: Case, application: Application, address: Any, *, h2: bool, tls: bool) -> None:
         self.case = case
         self.application = application
         self.connections: list[Connection] = []
@@ -239,7 +309,7 @@ class Clients:
             # Where there is no HTTP/2, each of its streams is a connection of its own.
             groups = [members] if h2 or protocol != "http/2" else [[member] for member in members]
             for group in filter(None, groups):
-                connection = Connection(case, group, protocol if h2 else "http/1", address)
+                connection = Connection(case, group, protocol if h2 else "http/1", address, tls=tls)
                 connection.is_cut = number in case.cut
                 self.connections.append(connection)
                 self.of |= dict.fromkeys(group, connection)

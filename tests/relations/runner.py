@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import functools
 import logging
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, cast
 
 import uvicorn
@@ -70,7 +73,7 @@ class ErrorLines(Lines):
 def set_factory(loop: asyncio.AbstractEventLoop, name: str) -> None:
     """Have the loop make tasks in this way."""
     classes: dict[str, Any] = {
-        "eager": partial(cast(Any, asyncio.Task), eager_start=True),
+        "eager": functools.partial(cast(Any, asyncio.Task), eager_start=True),
         "subclass": Task,
         "python": PurePythonTask,
     }
@@ -103,6 +106,7 @@ class Service:
             timeout_keep_alive=10_000,
             **settings,
         )
+        self.tls = config.is_ssl
         self.server = uvicorn.Server(config)
         cast(Any, self.server).capture_signals = contextlib.nullcontext
         before = os.environ.pop("UVICORN_SHORTCUTS", None)
@@ -145,7 +149,7 @@ class Service:
         free = FreeApplication(case) if case.form == "free" else None
         application = self.application = free or Application(case, SCENES)
         set_factory(self.loop, case.factory)
-        clients = Clients(case, application, self.address, h2=h2)
+        clients = Clients(case, application, self.address, h2=h2, tls=self.tls)
         everybody = set(range(len(case.participants)))
         state = self.server.server_state
         begin = time.monotonic()
@@ -240,9 +244,11 @@ class Services:
         """Run a case on `core`: "native", "python" or "upstream"."""
         native = core == "native"
         names = ("auto", "auto", case.reader) if native else (case.http, case.ws, "native")
-        key = (case.loop, core, shortcuts, *names)
+        key = (case.loop, core, shortcuts, case.tls, *names)
         if key not in self._services:
             settings: dict[str, Any] = {"http": names[0], "ws": names[1]}
+            if case.tls is not None:
+                settings |= {"tls": case.tls, "ssl_certfile": certificate()}
             if native:
                 settings["http2"] = True
             with contextlib.ExitStack() as stack:
@@ -256,6 +262,18 @@ class Services:
         for service in self._services.values():
             service.close()
         self._services.clear()
+
+
+@functools.cache
+def certificate() -> str:
+    """Make a certificate with its key, for as long as this process lives; the path of both."""
+    import trustme  # which upstream's environment need not have
+
+    directory = tempfile.mkdtemp(prefix="relations-")
+    atexit.register(shutil.rmtree, directory)
+    path = os.path.join(directory, "certificate.pem")
+    trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(path)
+    return path
 
 
 @contextlib.contextmanager

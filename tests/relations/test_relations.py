@@ -94,6 +94,13 @@ def test_client_that_has_reset_its_stream_does_not_answer_a_close_there(servers:
     assert servers.difference(one) is None
 
 
+def test_response_over_the_tls_of_a_loop_does_not_wait_for_the_next_one(servers: Servers) -> None:
+    """Transports with TLS pause a writer with nothing left to write, if their limit is 0, until its next write."""
+    one = make_case(38_319_974_965_479, ["uvloop" if "uvloop" in LOOPS else "asyncio"])
+    one.tls, one.reader = "openssl", "loop"
+    assert servers.difference(one) is None
+
+
 @pytest.mark.parametrize("part", deep_after(1, range(4)))
 def test_servers_do_the_same(servers: Servers, part: int) -> None:
     for seed in range(part * 8, part * 8 + 8):

@@ -28,7 +28,8 @@ def keep_little(transport: asyncio.Transport, most: int) -> None:
     if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
         with contextlib.suppress(OSError):  # sockets other than TCP
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, most)
-    transport.set_write_buffer_limits(0)
+    # Not 0: asyncio's and uvloop's TLS would pause a writer with nothing left to write, until its next write.
+    transport.set_write_buffer_limits(1)
 
 
 class Carrier:
