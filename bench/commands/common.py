@@ -196,7 +196,8 @@ def scenarios(arguments: argparse.Namespace, workloads: Sequence[Workload], mode
         generator = generators.require(tool)
         for connections in arguments.connections or [workload.connections]:
             load = Load(tool, connections, arguments.threads, arguments.seconds, rate, workload.pipeline)
-            refusal = generator.refusal(load) or _unable(generator, workload)
+            cannot = unable(generator, workload)
+            refusal = generator.refusal(load) or (cannot and f"{cannot}: choose wrk")
             if refusal is None:
                 found.append(Scenario(workload, mode, load))
             elif arguments.workload == "all":
@@ -216,14 +217,10 @@ def able(one: Scenario, rivals: Sequence[Target]) -> list[Target]:
     return [rival for rival in rivals if refusals[rival.label()] is None]
 
 
-def _unable(generator: Generator, workload: Workload) -> str | None:
+def unable(generator: Generator, workload: Workload) -> str | None:
     """Why a generator would not do what a workload is about; None when it would."""
     missing = sorted(workload.asks - generator.abilities)
-    return (
-        f"{generator.name} does not do what {workload.name} asks for ({', '.join(missing)}): choose wrk"
-        if missing
-        else None
-    )
+    return f"{generator.name} does not do what {workload.name} asks for ({', '.join(missing)})" if missing else None
 
 
 def finish(

@@ -36,10 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and print; exit status 1 when nothing counts."""
     chosen = targets.find_all(arguments.targets)
-    generators.require(OPEN)
     arguments.connections = arguments.connections or [64, 512, 1000]
     mode = scenario.parse_mode(arguments.mode)
-    closed = common.scenarios(arguments, scenario.find(arguments.workload)[:1], mode)
+    [workload, *_] = scenario.find(arguments.workload)
+    if refusal := common.unable(generators.require(OPEN), workload):
+        raise BenchError(refusal)
+    closed = common.scenarios(arguments, [workload], mode)
     runner = common.runner(arguments)
     capacities: dict[str, float] = {}
     if arguments.capacity is None:

@@ -40,7 +40,7 @@ class OpenLoop:
         self.late = 0
         self._ended = self._sent = 0
         self._requests = mixture(aim)
-        self._client = Client(aim.port)
+        self._client = Client(aim.port, tls=aim.tls)
         self._idle = open_all(self._client, load.connections)
         self._waiting: deque[float] = deque()
         self._due = 0
@@ -135,7 +135,7 @@ class OpenLoopGenerator(own.Own):
     """The generator `openloop`."""
 
     name = "openloop"
-    abilities = frozenset({"variety"})
+    abilities = frozenset({"variety", "tls"})
     module = "bench.load.openloop"
 
     def refusal(self, load: Load) -> str | None:

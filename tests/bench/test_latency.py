@@ -58,6 +58,11 @@ def test_no_capacity_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().err.startswith("bench: no capacity was measured: dead ended with status 3")
 
 
+def test_workload_that_the_generator_cannot_drive_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["latency", "quick", "--workload", "h2", *SHORT]) == 1
+    assert "openloop does not do what h2 asks for (http2)" in capsys.readouterr().err
+
+
 def test_rows_of_one_load_stand_together_and_a_failure_says_why() -> None:
     def one(name: str, rate: float, connections: int, void: str | None = None) -> model.Sample:
         return records.sample(name, load=Load("openloop", connections, 1, 2.0, rate), void=void)
