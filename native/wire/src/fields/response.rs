@@ -1,9 +1,9 @@
 //! The head of a response: its fields, checked, before they are encoded.
 
 use crate::error::AppError;
+use crate::fields::{Indexing, Section};
 use crate::h1::framing::parse_length;
 use crate::h1::response::Content;
-use crate::fields::{Indexing, Section};
 use crate::headers::{Name, is_value, token_byte, trim};
 use crate::method::Method;
 

@@ -77,6 +77,7 @@ impl<K: Default> Table<K> {
     }
 
     /// Bytes as the RFC counts them (section 4.1).
+    #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         self.size
     }

@@ -142,9 +142,7 @@ impl<K> Connection<K> {
         let remote = match refused {
             _ if block.end_stream => Remote::Ended,
             Some(_) => Remote::Dropped,
-            None => {
-                Remote::Open(Expected::new(head.length, limits.body.filter(|_| !tunnel), head.expects_continue))
-            }
+            None => Remote::Open(Expected::new(head.length, limits.body.filter(|_| !tunnel), head.expects_continue)),
         };
         let early = self.early.iter().position(|&(number, _)| number == block.number);
         if let Some(early) = early {

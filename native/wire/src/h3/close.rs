@@ -10,12 +10,12 @@
 //! again.
 
 use crate::budget::streams::{Cost, Gain};
+use crate::fields::response::Kind;
 use crate::h3::connection::Connection;
 use crate::h3::error::ErrorCode;
 use crate::h3::event::{Event, Failure};
 use crate::h3::frame::{self, MAX_VARINT};
 use crate::h3::streams::{Local, Reading, Remote, Stream, StreamId};
-use crate::fields::response::Kind;
 
 /// Whether more streams are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -100,6 +100,9 @@ impl<K> Connection<K> {
         if self.closed {
             return Ok(None);
         }
+        if let Err(failure) = self.check_output() {
+            return Err(self.fail(failure));
+        }
         let accepted = self.ending.accepts(number) && self.streams.count() < self.settings.streams as usize;
         if number >= self.next && self.ending.accepts(number) {
             self.next = number.saturating_add(4);

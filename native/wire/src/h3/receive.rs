@@ -114,13 +114,7 @@ impl<K> Connection<K> {
 
     /// The head of a frame: whether the frame may come now (sections 4.1 and 7).
     #[inline]
-    fn begin_frame(
-        &mut self,
-        id: StreamId,
-        kind: u64,
-        length: u64,
-        limits: &Limits,
-    ) -> Result<Option<Event>, Failure> {
+    fn begin_frame(&mut self, id: StreamId, kind: u64, length: u64, limits: &Limits) -> Result<Option<Event>, Failure> {
         let Some(stream) = self.streams.get_mut(id) else { return Ok(None) };
         match kind {
             frame::HEADERS => match stream.remote {
@@ -298,11 +292,7 @@ impl<K> Connection<K> {
         stream.remote = match refused {
             _ if last => Remote::Ended,
             Some(_) => Remote::Dropped,
-            None => Remote::Open(Expected::new(
-                head.length,
-                limits.body.filter(|_| !tunnel),
-                head.expects_continue,
-            )),
+            None => Remote::Open(Expected::new(head.length, limits.body.filter(|_| !tunnel), head.expects_continue)),
         };
         head.found();
         Ok(Outcome::Read(Some(match refused {

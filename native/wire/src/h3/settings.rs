@@ -111,7 +111,7 @@ mod tests {
     fn what_is_sent_is_what_is_not_known_anyway() {
         let mut out = Vec::new();
         Settings::default().put(&mut out);
-        assert_eq!(out, b"\x04\x11\x01\x50\x00\x06\x80\x02\0\0\x07\x10\x08\x01\x4a\x0f\x01");
+        assert_eq!(out, b"\x04\x0f\x01\x50\x00\x06\x80\x02\0\0\x07\x10\x08\x01\x4a\x0f\x01");
         let none = Settings { table: 0, blocked: 0, connect_protocol: false, ..Settings::default() };
         out.clear();
         none.put(&mut out);

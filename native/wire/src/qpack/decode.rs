@@ -203,7 +203,9 @@ impl<K: Default> Decoder<K> {
             return Ok(Decoded::Blocked(prefix.required));
         }
         let mut size = 0;
-        while size <= limit && let Some(&first) = rest.first() {
+        while size <= limit
+            && let Some(&first) = rest.first()
+        {
             let read = self.field(first, &mut rest, prefix, |field| {
                 size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
                 if size <= limit {

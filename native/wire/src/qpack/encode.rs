@@ -37,6 +37,15 @@ struct References {
     required: u64,
 }
 
+impl References {
+    const NONE: Self = Self { oldest: u64::MAX, required: 0 };
+
+    fn add(&mut self, absolute: u64) {
+        self.oldest = self.oldest.min(absolute);
+        self.required = self.required.max(absolute + 1);
+    }
+}
+
 /// A section and what it was encoded as, which is the same as long as nothing is added and nothing new acknowledged.
 #[derive(Debug)]
 struct Last {
@@ -60,12 +69,32 @@ pub struct Encoder {
     /// The sections that are not acknowledged, in order.
     sent: VecDeque<Sent>,
     last: Option<Box<Last>>,
+    /// Of the section that is being encoded: what it refers to, and whether a field could not be added for want of room.
+    references: References,
+    lacks_room: bool,
+}
+
+/// What holds for all fields of a section.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    may_refer: bool,
+    /// Entries before this one are not referred to.
+    draining: u64,
 }
 
 impl Encoder {
     /// An encoder that uses a table of `most` bytes, as soon as the client allows one.
     pub fn new(most: usize) -> Self {
-        Self { table: Table::new(0), most, entries: 0, known: 0, sent: VecDeque::new(), last: None }
+        Self {
+            table: Table::new(0),
+            most,
+            entries: 0,
+            known: 0,
+            sent: VecDeque::new(),
+            last: None,
+            references: References::NONE,
+            lacks_room: false,
+        }
     }
 
     /// The client allows a table of `limit` bytes (`SETTINGS_QPACK_MAX_TABLE_CAPACITY`), and says so once. Instructions are
@@ -132,19 +161,16 @@ impl Encoder {
         let (start, added) = (out.len(), self.table.added());
         // Most prefixes have two bytes.
         out.extend_from_slice(&[0, 0]);
-        let mut references = References { oldest: u64::MAX, required: 0 };
-        let draining = self.table.first_behind(self.table.limit() / 4);
+        (self.references, self.lacks_room) = (References::NONE, false);
+        let rules = Rules { may_refer, draining: self.table.first_behind(self.table.limit() / 4) };
         for (name, value, indexing) in section.iter() {
-            let referred = self.field(out, instructions, name, value, indexing, may_refer, draining);
-            if let Some(absolute) = referred {
-                references.oldest = references.oldest.min(absolute);
-                references.required = references.required.max(absolute + 1);
-            }
+            self.field(out, instructions, (name, value), indexing, rules);
         }
+        let references = self.references;
         self.put_prefix(out, start, references.required);
         self.note(stream, references);
-        // A field that was just added is encoded as an index later.
-        if added == self.table.added() && section.length() <= MAX_LAST {
+        // A field that was just added is encoded as an index later, and one that was not may be added then.
+        if added == self.table.added() && !self.lacks_room && may_refer && section.length() <= MAX_LAST {
             let known = self.known;
             let last = self.last.get_or_insert_with(|| {
                 Box::new(Last { section: Section::default(), bytes: Vec::new(), references, added, known })
@@ -181,54 +207,48 @@ impl Encoder {
         out.splice(start..start + 2, prefix);
     }
 
-    /// Append a field; the absolute index of the entry that it refers to.
-    #[expect(clippy::too_many_arguments, reason = "two outputs, three parts of a field, and two limits of the section")]
+    /// Append a field.
     fn field(
         &mut self,
         out: &mut Vec<u8>,
         instructions: &mut Vec<u8>,
-        name: &[u8],
-        value: &[u8],
+        (name, value): (&[u8], &[u8]),
         indexing: Indexing,
-        may_refer: bool,
-        draining: u64,
-    ) -> Option<u64> {
+        rules: Rules,
+    ) {
         let (of_static, whole) = static_table::find(name, value);
         if let Some(index) = whole
             && indexing != Indexing::Never
         {
             integer::encode_long(out, 0xC0, 6, index);
-            return None;
+            return;
         }
         let added = self.table.added();
         let absolute = |index: Option<usize>| index.map(|index| added - index as u64 - 1);
         let (named, whole) = self.table.find(name, value);
         let (named, whole) = (absolute(named), absolute(whole));
-        let can_refer = |absolute: &u64| may_refer && *absolute < self.known && *absolute >= draining;
+        let known = self.known;
+        let can_refer = |absolute: &u64| rules.may_refer && *absolute < known && *absolute >= rules.draining;
         if let Some(absolute) = whole.filter(can_refer)
             && indexing != Indexing::Never
         {
-            integer::encode_long(out, 0x80, 6, self.known - absolute - 1);
-            return Some(absolute);
+            self.references.add(absolute);
+            integer::encode_long(out, 0x80, 6, known - absolute - 1);
+            return;
         }
-        let named = named.filter(can_refer);
-        if indexing == Indexing::Add && whole.is_none_or(|absolute| absolute < draining) {
+        let never = if indexing == Indexing::Never { 0x20 } else { 0x00 };
+        if let Some(index) = of_static {
+            integer::encode_long(out, 0x50 | never, 4, index);
+        } else if let Some(absolute) = named.filter(can_refer) {
+            self.references.add(absolute);
+            integer::encode_long(out, 0x40 | never, 4, known - absolute - 1);
+        } else {
+            string::encode(out, 0x20 | never >> 1, 3, name);
+        }
+        string::encode(out, 0x00, 7, value);
+        if indexing == Indexing::Add && whole.is_none_or(|absolute| absolute < rules.draining) {
             self.insert(instructions, name, value, of_static, whole);
         }
-        let never = indexing == Indexing::Never;
-        if let Some(index) = of_static {
-            integer::encode_long(out, if never { 0x70 } else { 0x50 }, 4, index);
-            string::encode(out, 0x00, 7, value);
-            return None;
-        }
-        let Some(absolute) = named else {
-            string::encode(out, if never { 0x30 } else { 0x20 }, 3, name);
-            string::encode(out, 0x00, 7, value);
-            return None;
-        };
-        integer::encode_long(out, if never { 0x60 } else { 0x40 }, 4, self.known - absolute - 1);
-        string::encode(out, 0x00, 7, value);
-        Some(absolute)
     }
 
     /// Add an entry, if there is room for it, and for its instruction (section 4.3).
@@ -242,12 +262,14 @@ impl Encoder {
     ) {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
         // A field that fills the table by itself would evict all others.
-        if size > self.table.limit() / 2 || instructions.len() > MAX_WAITING {
+        if size > self.table.limit() / 2 {
             return;
         }
         // Sections 2.1.1 and 2.1.3: entries that are needed, or that the client may not have got yet, stay.
-        let needed = self.sent.iter().map(|sent| sent.oldest).min().unwrap_or(u64::MAX).min(self.known);
-        if self.table.first_behind(size) > needed {
+        let needed = self.sent.iter().map(|sent| sent.oldest).min().unwrap_or(u64::MAX);
+        let needed = needed.min(self.references.oldest).min(self.known);
+        if instructions.len() > MAX_WAITING || self.table.first_behind(size) > needed {
+            self.lacks_room = true;
             return;
         }
         let added = self.table.added();

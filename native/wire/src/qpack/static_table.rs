@@ -118,8 +118,8 @@ pub(crate) fn get(index: u64) -> Option<(&'static [u8], &'static [u8])> {
 #[inline]
 pub(crate) fn kind(index: u8) -> Kind {
     static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
-    let kinds = KINDS
-        .get_or_init(|| FIELDS.iter().map(|(name, value)| Kind::of(name.as_bytes(), value.as_bytes())).collect());
+    let kinds =
+        KINDS.get_or_init(|| FIELDS.iter().map(|(name, value)| Kind::of(name.as_bytes(), value.as_bytes())).collect());
     kinds.get(usize::from(index)).map_or(Kind::Malformed, |kind| *kind)
 }
 

@@ -87,8 +87,8 @@ pub(crate) fn find(name: &[u8], value: &[u8]) -> (Option<usize>, Option<usize>) 
 #[inline]
 pub(crate) fn kind(index: u8) -> Kind {
     static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
-    let kinds = KINDS
-        .get_or_init(|| FIELDS.iter().map(|(name, value)| Kind::of(name.as_bytes(), value.as_bytes())).collect());
+    let kinds =
+        KINDS.get_or_init(|| FIELDS.iter().map(|(name, value)| Kind::of(name.as_bytes(), value.as_bytes())).collect());
     usize::from(index).checked_sub(1).and_then(|place| kinds.get(place)).map_or(Kind::Malformed, |kind| *kind)
 }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::fields::{Indexing, Item};
 use crate::h2::hpack::{Encoder, TABLE_SIZE};
+use crate::method::Method;
 use crate::priority::Priority;
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
