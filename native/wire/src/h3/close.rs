@@ -89,7 +89,9 @@ impl<K> Connection<K> {
         if !self.closed {
             self.closed = true;
             let all: Vec<_> = self.streams.all().collect();
-            all.into_iter().for_each(|id| self.close(id));
+            for id in all {
+                self.close(id);
+            }
         }
         failure
     }

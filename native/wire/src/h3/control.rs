@@ -15,6 +15,8 @@ use crate::priority::Priority;
 /// Bytes of a frame that is read as a whole, at most: many settings, or a priority with unknown parameters.
 const MAX_PAYLOAD: u64 = 1024;
 
+const ID: Failure = Failure::new(ErrorCode::Id, "identifier not allowed");
+
 /// What the control stream has said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Control {
@@ -81,20 +83,21 @@ impl<K> Connection<K> {
     }
 
     fn begin(&mut self, kind: u64, length: u64) -> Result<Reading, Failure> {
-        match (kind, self.control.has_settings()) {
-            (frame::SETTINGS, true) => return Err(Failure::UNEXPECTED),
-            (frame::SETTINGS, false) => {}
-            (_, false) => return Err(Failure::new(ErrorCode::MissingSettings, "no settings at the beginning")),
-            (frame::DATA | frame::HEADERS | frame::PUSH_PROMISE, _) => return Err(Failure::UNEXPECTED),
-            (kind, _) if frame::is_of_http2(kind) => return Err(Failure::UNEXPECTED),
-            (
-                frame::GOAWAY
-                | frame::MAX_PUSH_ID
-                | frame::CANCEL_PUSH
-                | frame::PRIORITY_UPDATE
-                | frame::PRIORITY_UPDATE_PUSH,
-                _,
-            ) => self.pay(Cost::Frame)?,
+        let has_settings = self.control.has_settings();
+        if !has_settings && kind != frame::SETTINGS {
+            return Err(Failure::new(ErrorCode::MissingSettings, "no settings at the beginning"));
+        }
+        if frame::is_of_http2(kind) {
+            return Err(Failure::UNEXPECTED);
+        }
+        match kind {
+            frame::SETTINGS if !has_settings => {}
+            frame::SETTINGS | frame::DATA | frame::HEADERS | frame::PUSH_PROMISE => return Err(Failure::UNEXPECTED),
+            frame::GOAWAY
+            | frame::MAX_PUSH_ID
+            | frame::CANCEL_PUSH
+            | frame::PRIORITY_UPDATE
+            | frame::PRIORITY_UPDATE_PUSH => self.pay(Cost::Frame)?,
             _ => {
                 self.pay(Cost::Frame)?;
                 return Ok(Reading::Skip(length));
@@ -118,7 +121,6 @@ impl<K> Connection<K> {
         if !payload.is_empty() && !with_value {
             return Err(Failure::FRAME);
         }
-        const ID: Failure = Failure::new(ErrorCode::Id, "identifier not allowed");
         match kind {
             // A push of the server's: there is none. It may take fewer, never more (section 5.2).
             frame::GOAWAY => {

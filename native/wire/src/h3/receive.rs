@@ -13,7 +13,6 @@ use crate::h3::frame;
 use crate::h3::streams::{Local, Reading, Remote, StreamId};
 use crate::limits::Limits;
 use crate::method::Method;
-use crate::priority::Waits;
 use crate::qpack::{Decoded, Size, static_table};
 
 /// How many bytes of a stream one step has read, and their event if there is one. `None`: more are needed, and all of these are
@@ -97,7 +96,7 @@ impl<K> Connection<K> {
             }
             Reading::Section(length) => self.section(id, length, input, end, scratch, limits),
             Reading::Blocked => self.blocked_section(id, end && input.is_empty(), scratch, limits),
-            Reading::Data(left) => self.payload(id, left, input, end),
+            Reading::Data(left) => Ok(self.payload(id, left, input, end)),
             Reading::Skip(0) => {
                 stream.reading = Reading::Frame;
                 Ok(Some((0, None)))
@@ -287,7 +286,7 @@ impl<K> Connection<K> {
         let Some(stream) = self.streams.get_mut(id) else { return Ok(Outcome::Read(None)) };
         let tunnel = head.verb == Method::Connect;
         stream.kind = Kind::of(head.verb);
-        stream.waits = Waits::new(head.priority);
+        self.turns.change(&mut stream.waits, head.priority, id.place() as u32);
         stream.refused = refused.is_some();
         stream.remote = match refused {
             _ if last => Remote::Ended,
@@ -364,10 +363,10 @@ impl<K> Connection<K> {
 
     /// The available payload of a `DATA` frame.
     #[inline]
-    fn payload(&mut self, id: StreamId, left: u64, input: &[u8], end: bool) -> Step {
-        let Some(stream) = self.streams.get_mut(id) else { return Ok(None) };
+    fn payload(&mut self, id: StreamId, left: u64, input: &[u8], end: bool) -> Option<(usize, Option<Event>)> {
+        let stream = self.streams.get_mut(id)?;
         if input.is_empty() {
-            return Ok(None);
+            return None;
         }
         let taken = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
         let left = left - taken as u64;
@@ -378,7 +377,7 @@ impl<K> Connection<K> {
         if last {
             self.end_body(id);
         }
-        Ok(Some((taken, Some(Event::Data { stream: id, data: 0..taken, end: last }))))
+        Some((taken, Some(Event::Data { stream: id, data: 0..taken, end: last })))
     }
 
     /// The stream ends between two frames (section 4.1).

@@ -148,7 +148,7 @@ impl Server {
     pub(crate) fn step(&mut self, step: &Step) {
         match step {
             Step::Bytes { stream, data, end } => self.receive(*stream, data, *end),
-            Step::Reset { stream } | Step::Stop { stream } if stream % 4 == 0 => {
+            Step::Reset { stream } | Step::Stop { stream } if stream.is_multiple_of(4) => {
                 let Some(id) = self.open(*stream) else { return };
                 let event = match step {
                     Step::Reset { .. } => self.connection.reset_by_client(id, 0x10c),
@@ -169,7 +169,7 @@ impl Server {
     }
 
     /// Write to the server's own streams.
-    fn write(&mut self) {
+    pub(crate) fn write(&mut self) {
         for (channel, own) in Channel::ALL.into_iter().zip(&mut self.own) {
             let length = self.connection.output(channel).len();
             own.extend_from_slice(self.connection.output(channel));
@@ -204,7 +204,7 @@ impl Server {
         let mut at = 0;
         loop {
             let rest = &data[at..];
-            let progress = if stream % 4 == 0 {
+            let progress = if stream.is_multiple_of(4) {
                 let Some(id) = self.open(stream) else { return };
                 self.connection.receive(id, rest, end, &mut self.scratch, &self.limits)
             } else {
