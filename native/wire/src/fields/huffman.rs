@@ -1,6 +1,6 @@
 //! The Huffman code of strings (RFC 7541 section 5.2 and appendix B).
 
-use crate::h2::hpack::Error;
+use crate::fields::Malformed;
 
 /// The end of a string, which is never in one; its first bits fill the last byte.
 const END: u16 = 256;
@@ -126,7 +126,7 @@ fn look_up(window: u32) -> (u16, u32) {
 }
 
 /// Append the decoded `input`.
-pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     // The last `count` bits of `bits` are still to be read.
     let (mut bits, mut count, mut rest) = (0_u64, 0_u32, input);
     loop {
@@ -144,9 +144,9 @@ pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         let (symbol, length) = look_up(window);
         if length > count {
             // Less than a byte of padding, of the bits that the end begins with.
-            return if count < 8 && window == u32::MAX { Ok(()) } else { Err(Error::Huffman) };
+            return if count < 8 && window == u32::MAX { Ok(()) } else { Err(Malformed::Huffman) };
         }
-        out.push(u8::try_from(symbol).map_err(|_| Error::Huffman)?);
+        out.push(u8::try_from(symbol).map_err(|_| Malformed::Huffman)?);
         count -= length;
     }
 }
@@ -179,7 +179,7 @@ pub(crate) fn encode(text: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn decoded(input: &[u8]) -> Result<Vec<u8>, Error> {
+    fn decoded(input: &[u8]) -> Result<Vec<u8>, Malformed> {
         let mut out = b"before".to_vec();
         decode(input, &mut out).map(|()| out.split_off("before".len()))
     }
@@ -240,7 +240,7 @@ mod tests {
         for input in
             [&b"\x00\x00"[..], b"\x06", b"\x07\xff", b"\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\xfc", b"\xfe"]
         {
-            assert_eq!(decoded(input), Err(Error::Huffman), "{input:x?}");
+            assert_eq!(decoded(input), Err(Malformed::Huffman), "{input:x?}");
         }
     }
 }

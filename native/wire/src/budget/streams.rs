@@ -1,4 +1,4 @@
-//! The amount of useless work that a client may cause.
+//! The amount of useless work that a client of HTTP/2 or HTTP/3 may cause.
 //!
 //! Anything cheap to send that moves no request on costs something here: a stream that the server has to reset costs
 //! the same as one that the client resets. Answered requests, accepted bytes and time give back, so an honest client
@@ -8,10 +8,12 @@
 //! |---|---|---|---|---|
 //! | a stream that is reset or refused, by whichever side | 50 | | a response that is complete | 100 |
 //! | `SETTINGS` | 50 | | a `DATA` frame that we send, unless a window leaves it less than 1 KiB | 20, and one for each 64 bytes |
-//! | `PING`, `PRIORITY`, `PRIORITY_UPDATE`, `CONTINUATION`, unknown frames | 10 | | a piece of a body that was read | 1, and one for each 64 bytes |
+//! | `PING`, `PRIORITY`, `PRIORITY_UPDATE`, `CONTINUATION`, `MAX_PUSH_ID`, unknown frames and streams | 10 | | a piece of a body that was read | 1, and one for each 64 bytes |
 //! | `DATA` that is empty | 10 | | a second | 500 |
 //! | `WINDOW_UPDATE` | 2 | | | |
 //! | `DATA` of fewer than 5 bytes | 1 | | | |
+//! | 64 bytes of unknown frames of HTTP/3 | 1 | | | |
+//! | an entry that is added to QPACK's table | 2, and one for each 64 bytes | | | |
 
 /// The initial and the largest value.
 const FULL: usize = 10_000;
@@ -32,6 +34,10 @@ pub(crate) enum Cost {
     WindowUpdate,
     /// `DATA` that does not end the stream.
     Data(usize),
+    /// Bytes of a frame that means nothing.
+    Skipped(usize),
+    /// An entry of this many bytes, added to QPACK's table.
+    Insert(usize),
 }
 
 impl Cost {
@@ -42,6 +48,8 @@ impl Cost {
             Self::WindowUpdate => 2,
             Self::Data(length) if length < TINY => 1,
             Self::Data(_) => 0,
+            Self::Skipped(length) => length / BYTES,
+            Self::Insert(length) => 2 + length / BYTES,
         }
     }
 }
@@ -108,6 +116,7 @@ mod tests {
         assert_eq!((times(Cost::Reset), times(Cost::Settings), times(Cost::Frame)), (200, 200, 1000));
         assert_eq!((times(Cost::WindowUpdate), times(Cost::Data(0)), times(Cost::Data(4))), (5000, 1000, 10_000));
         assert_eq!(times(Cost::Data(5)), 100_000);
+        assert_eq!((times(Cost::Insert(36)), times(Cost::Insert(4096)), times(Cost::Skipped(64_000))), (5000, 151, 10));
     }
 
     #[test]

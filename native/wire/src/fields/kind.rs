@@ -1,9 +1,6 @@
-//! The kind of a client's field (RFC 9113 sections 8.2 and 8.3). It depends on nothing but its bytes, so the kind of a
+//! The kind of a client's field (RFC 9113 sections 8.2 and 8.3, RFC 9114 sections 4.2 and 4.3). It depends on nothing but its bytes, so the kind of a
 //! table's entry holds whenever it is referred to.
 
-use std::sync::OnceLock;
-
-use crate::h2::hpack::static_table;
 use crate::headers::{Name, is_value, token_byte};
 
 /// Which field it is.
@@ -42,16 +39,6 @@ impl Kind {
             _ if name.is_empty() || name.iter().any(|&byte| token_byte(byte) != byte || byte == 0) => Self::Malformed,
             _ => Self::regular(Name::classify(name), value),
         }
-    }
-
-    /// That of an entry of the static table.
-    #[inline]
-    pub(crate) fn of_static(index: u8) -> Self {
-        static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
-        let kinds = KINDS.get_or_init(|| {
-            static_table::FIELDS.iter().map(|(name, value)| Self::of(name.as_bytes(), value.as_bytes())).collect()
-        });
-        usize::from(index).checked_sub(1).and_then(|place| kinds.get(place)).map_or(Self::Malformed, |kind| *kind)
     }
 
     /// Section 8.2.2: fields about a connection of HTTP/1.1 are meaningless here, and could be smuggled.
@@ -104,14 +91,6 @@ mod tests {
         ] {
             assert_eq!(Kind::of(name.as_bytes(), value.as_bytes()), Kind::Malformed, "{name:?}: {value:?}");
         }
-    }
-
-    #[test]
-    fn entries_of_the_static_table_are_what_they_say() {
-        for (index, (name, value)) in (1..).zip(static_table::FIELDS) {
-            assert_eq!(Kind::of_static(index), Kind::of(name.as_bytes(), value.as_bytes()), "{name}");
-        }
-        assert_eq!((Kind::of_static(0), Kind::of_static(62)), (Kind::Malformed, Kind::Malformed));
     }
 
     #[test]

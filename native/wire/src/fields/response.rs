@@ -1,24 +1,76 @@
 //! The head of a response: its fields, checked, before they are encoded.
 
 use crate::error::AppError;
+use crate::fields::{Indexing, Section};
 use crate::h1::framing::parse_length;
 use crate::h1::response::Content;
-use crate::h2::hpack::{Indexing, Section};
-use crate::h2::streams::{Kind, StreamId};
 use crate::headers::{Name, is_value, token_byte, trim};
+use crate::method::Method;
 
-/// A response head being put together. It is not visible before it is [finished](crate::h2::Connection::finish_head).
+/// The kind of request, on which its response depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Request,
+    /// HEAD: the response has no content.
+    Head,
+    /// Extended CONNECT: both halves are the application's.
+    Tunnel,
+}
+
+impl Kind {
+    pub(crate) const fn of(method: Method) -> Self {
+        match method {
+            Method::Head => Self::Head,
+            Method::Connect => Self::Tunnel,
+            _ => Self::Request,
+        }
+    }
+}
+
+/// The missing rest of a response's declared length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Promised(Option<u64>);
+
+impl Promised {
+    pub(crate) const fn new(declared: Option<u64>) -> Self {
+        Self(declared)
+    }
+
+    /// Whether `length` bytes more can be the last ones.
+    pub(crate) fn check_end(self, length: usize) -> Result<(), AppError> {
+        match self.0.map(|left| left.checked_sub(length as u64)) {
+            Some(None) => Err(AppError::TooLong),
+            Some(Some(1..)) => Err(AppError::TooShort),
+            Some(Some(0)) | None => Ok(()),
+        }
+    }
+
+    /// The application gives `length` bytes more, the last ones if `last`.
+    pub(crate) fn give(&mut self, length: usize, last: bool) -> Result<(), AppError> {
+        let left = match self.0 {
+            None => None,
+            Some(left) => Some(left.checked_sub(length as u64).ok_or(AppError::TooLong)?),
+        };
+        if last && left.is_some_and(|left| left > 0) {
+            return Err(AppError::TooShort);
+        }
+        self.0 = left;
+        Ok(())
+    }
+}
+
+/// A response head being put together, for the stream `S`. It is not visible before its connection has finished it.
 #[derive(Debug)]
-pub struct ResponseHead {
-    pub(crate) stream: StreamId,
+pub struct ResponseHead<S> {
+    pub(crate) stream: S,
     pub(crate) section: Section,
     content: Content,
     pub(crate) length: Option<u64>,
 }
 
-impl ResponseHead {
+impl<S> ResponseHead<S> {
     /// Final statuses only: 1xx ends no request (RFC 9110 section 15.2).
-    pub(crate) fn new(stream: StreamId, kind: Kind, status: u16, section: Section) -> Result<Self, AppError> {
+    pub(crate) fn new(stream: S, kind: Kind, status: u16, section: Section) -> Result<Self, AppError> {
         if !(200..600).contains(&status) {
             return Err(AppError::Status);
         }
@@ -42,7 +94,7 @@ impl ResponseHead {
     }
 
     /// Add a field of the application's: its name in lower case, its value without outer white space. Fields about a
-    /// connection of HTTP/1.1 are left out (RFC 9113 section 8.2.2), and a length where none may be. After an error the field
+    /// connection of HTTP/1.1 are left out (RFC 9113 section 8.2.2, RFC 9114 section 4.2), and a length where none may be. After an error the field
     /// was not added.
     #[inline]
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), AppError> {
@@ -104,13 +156,35 @@ pub(crate) enum Framing {
 }
 
 /// `:status`.
-pub(crate) fn put_status(section: &mut Section, status: u16) {
+fn put_status(section: &mut Section, status: u16) {
     let digit = |unit: u16| b'0' + (status / unit % 10) as u8;
     section.push(b":status", &[digit(100), digit(10), digit(1)], Indexing::Add);
 }
 
+/// Whether this is the status of an interim response that can be sent (RFC 9110 section 15.2).
+pub(crate) const fn is_interim(status: u16) -> bool {
+    100 <= status && status < 200 && status != 101
+}
+
+/// Fill `section` with an interim response.
+pub(crate) fn put_interim<'a>(
+    section: &mut Section,
+    status: u16,
+    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+) -> Result<(), AppError> {
+    put_status(section, status);
+    for (name, value) in fields {
+        let value = trim(value);
+        let known = check(name, value)?;
+        if known != Name::ContentLength {
+            put(section, known, name, value);
+        }
+    }
+    Ok(())
+}
+
 /// Whether both can be sent; and which well-known name it is.
-pub(crate) fn check(name: &[u8], value: &[u8]) -> Result<Name, AppError> {
+fn check(name: &[u8], value: &[u8]) -> Result<Name, AppError> {
     let known = Name::classify(name);
     let is_known = known != Name::Other && known.as_str().as_bytes() == name;
     if !is_known && (name.is_empty() || name.iter().any(|&byte| token_byte(byte) == 0)) {
@@ -120,7 +194,7 @@ pub(crate) fn check(name: &[u8], value: &[u8]) -> Result<Name, AppError> {
 }
 
 /// Add a field that was checked, unless it is about a connection of HTTP/1.1.
-pub(crate) fn put(section: &mut Section, known: Name, name: &[u8], value: &[u8]) {
+fn put(section: &mut Section, known: Name, name: &[u8], value: &[u8]) {
     if matches!(
         known,
         Name::Connection | Name::KeepAlive | Name::ProxyConnection | Name::TransferEncoding | Name::Upgrade
@@ -178,13 +252,11 @@ fn indexing_of_other(name: &[u8]) -> Indexing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::h2::streams::{Streams, tests::stream};
 
     type Fields<'a> = &'a [(&'a str, &'a str)];
 
     fn head(kind: Kind, status: u16, fields: Fields<'_>) -> Result<(String, Framing), AppError> {
-        let id = Streams::default().open(1, stream());
-        let mut head = ResponseHead::new(id, kind, status, Section::default())?;
+        let mut head = ResponseHead::new((), kind, status, Section::default())?;
         for (name, value) in fields {
             head.field(name.as_bytes(), value.as_bytes())?;
         }
@@ -239,8 +311,7 @@ mod tests {
 
     #[test]
     fn secrets_are_never_in_a_table() {
-        let id = Streams::default().open(1, stream());
-        let mut head = ResponseHead::new(id, Kind::Request, 200, Section::default()).unwrap();
+        let mut head = ResponseHead::new((), Kind::Request, 200, Section::default()).unwrap();
         for name in [&b"Set-Cookie"[..], b"date", b"etag", b"vary", b"x-request-id"] {
             head.field(name, b"a").unwrap();
         }

@@ -1,9 +1,9 @@
-//! The dynamic table (RFC 7541 section 2.3.2): the last fields of a connection, as many as fit.
+//! The dynamic table (RFC 7541 section 2.3.2, RFC 9204 section 3.2): the last fields of a connection, as many as fit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::h2::hpack::FIELD_OVERHEAD;
+use crate::fields::FIELD_OVERHEAD;
 
 /// Names one entry for ever: the next one in its place has another number, and so have those of every other table. The
 /// slot of an entry can therefore never be found by a number that another connection has given out.
@@ -11,6 +11,15 @@ use crate::h2::hpack::FIELD_OVERHEAD;
 pub struct Number {
     table: u64,
     entry: u64,
+}
+
+/// An entry of one of the two tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// Of the static one: its index, 1 to 61 for HPACK, 0 to 98 for QPACK.
+    Static(u8),
+    /// Of the dynamic one.
+    Dynamic(Number),
 }
 
 /// How many tables there have been.
@@ -106,6 +115,29 @@ impl<K: Default> Table<K> {
         let (name, value) = text(&self.bytes, self.dropped, entry)?;
         let number = Number { table: self.which, entry: self.next.wrapping_sub(index as u64 + 1) };
         Some(Found { name, value, number, kept: &mut entry.kept })
+    }
+
+    /// The entry that was added as this one of all, the first being 0: QPACK's absolute index (RFC 9204 section 3.2.4).
+    #[inline]
+    pub(crate) fn at(&mut self, absolute: u64) -> Option<Found<'_, K>> {
+        let behind = self.next.checked_sub(absolute)?.checked_sub(1)?;
+        self.get(usize::try_from(behind).ok()?)
+    }
+
+    /// The absolute index of the oldest entry.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.next.wrapping_sub(self.entries.len() as u64)
+    }
+
+    /// The absolute index of the first entry that stays when the older ones, of `size` bytes at least, make room.
+    pub(crate) fn first_behind(&self, size: usize) -> u64 {
+        let mut room = self.limit - self.size;
+        let gone = self.entries.iter().take_while(|entry| {
+            let goes = room < size;
+            room += entry.size();
+            goes
+        });
+        self.oldest() + gone.count() as u64
     }
 
     /// The slot of an entry, if it is still here.

@@ -1,13 +1,11 @@
 //! Storage that the connections of a thread share, and how nothing stays in it.
 
-use crate::h2::hpack::Section;
-use crate::h2::request::Head;
+use crate::fields::{Head, Section};
 use crate::scratch::{self, Entered};
 
 /// The buffers in which connections of one thread parse requests and build responses, one after the other.
 ///
-/// There is no request in it after a [`poll`](crate::h2::Connection::poll), but for one that found one: then that is there, up to
-/// the next poll or [`clear`](Self::clear). The section of a response is taken out while it is written.
+/// There is no request in it after a poll, but for one that found one: then that is there, up to the next poll or [`clear`](Self::clear). The section of a response is taken out while it is written.
 #[derive(Debug, Default)]
 pub struct Scratch {
     request: scratch::Scratch<Head>,
