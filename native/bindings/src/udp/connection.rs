@@ -8,16 +8,18 @@
 //! Any call that changes it puts it into the queue of its endpoint, whose present or next turn sends what there is to send.
 
 use std::cell::{Cell, RefCell};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use quic::{Bytes, Handle, Handshake, Read, Statistics, Written};
+use quic::{Bytes, Event, Handle, Handshake, Packet, Read, Statistics, Transmit, Written};
 
 use super::handler::Handler;
 use crate::base::turns::Turns;
 use crate::conn::grace::Pending;
+use crate::tcp::tls::config::Current;
 
 /// The endpoint of a connection, which serves it in its turns.
 pub(super) trait Keeper {
@@ -47,31 +49,92 @@ pub(crate) struct Connection {
     keeper: Weak<dyn Keeper>,
     pub(super) handle: Handle,
     /// Borrowed for single calls, none of which runs Python code.
-    pub(super) quic: RefCell<Box<quic::Connection>>,
+    quic: RefCell<Box<quic::Connection>>,
+    /// What it was accepted with.
+    pub(super) settings: Arc<Current>,
     pub(super) handler: RefCell<Option<Rc<dyn Handler>>>,
     pub(super) phase: Cell<Phase>,
     /// It is in the queue of its endpoint.
     pub(super) is_queued: Cell<bool>,
+    /// It is among those that wait for a socket.
+    pub(super) is_blocked: Cell<bool>,
+    /// The address of the socket that it was accepted by.
+    bound: SocketAddr,
     /// The sockets that packets of the peer came from last: from its present address, and from any.
     pub(super) socket: Cell<usize>,
     pub(super) other_socket: Cell<usize>,
     /// When it is in the table of timeouts.
     pub(super) due: Cell<Option<Instant>>,
+    /// What programs see of its encryption; a program may have it refer to the connection.
+    pub(super) object: RefCell<Option<Py<PyAny>>>,
 }
 
 impl Connection {
-    pub(super) fn new(keeper: Weak<dyn Keeper>, handle: Handle, quic: Box<quic::Connection>, socket: usize) -> Rc<Self> {
+    pub(super) fn new(
+        keeper: Weak<dyn Keeper>,
+        handle: Handle,
+        quic: Box<quic::Connection>,
+        settings: Arc<Current>,
+        socket: usize,
+        bound: SocketAddr,
+    ) -> Rc<Self> {
         Rc::new(Self {
             keeper,
             handle,
             quic: RefCell::new(quic),
+            settings,
             handler: RefCell::default(),
             phase: Cell::new(Phase::Shaking),
             is_queued: Cell::new(false),
+            is_blocked: Cell::new(false),
+            bound,
             socket: Cell::new(socket),
             other_socket: Cell::new(socket),
             due: Cell::new(None),
+            object: RefCell::default(),
         })
+    }
+
+    // For the endpoint.
+
+    /// A packet has come, from this address and by this socket.
+    pub(super) fn receive(&self, packet: Packet, from: SocketAddr, socket: usize) {
+        let mut quic = self.quic.borrow_mut();
+        quic.receive(packet);
+        self.other_socket.set(socket);
+        if quic.remote() == from {
+            self.socket.set(socket);
+        }
+    }
+
+    pub(super) fn poll(&self) -> Option<Event> {
+        self.quic.borrow_mut().poll()
+    }
+
+    pub(super) fn expire(&self, now: Instant) {
+        self.quic.borrow_mut().expire(now);
+    }
+
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        self.quic.borrow_mut().timeout()
+    }
+
+    pub(super) fn transmit(&self, now: Instant, segments: usize, output: &mut Vec<u8>) -> Option<Transmit> {
+        self.quic.borrow_mut().transmit(now, segments, output)
+    }
+
+    pub(super) fn settle(&self, endpoint: &mut quic::Endpoint) -> bool {
+        endpoint.settle(self.handle, &mut self.quic.borrow_mut())
+    }
+
+    pub(super) fn handler(&self) -> Option<Rc<dyn Handler>> {
+        self.handler.borrow().clone()
+    }
+
+    /// The connection is over: nothing keeps what programs have seen of it.
+    pub(super) fn release_object(&self) {
+        let object = self.object.take();
+        drop(object);
     }
 
     /// Have the endpoint look after what has changed.
@@ -166,9 +229,10 @@ impl Connection {
         self.quic.borrow().remote()
     }
 
-    /// The address that the peer sends to, if that is known of its packets.
-    pub(crate) fn local(&self) -> Option<IpAddr> {
-        self.quic.borrow().local()
+    /// The address that the peer has connected to.
+    pub(crate) fn local(&self) -> SocketAddr {
+        let ip = self.quic.borrow().local().unwrap_or(self.bound.ip());
+        SocketAddr::new(ip, self.bound.port())
     }
 
     /// Numbers about it.

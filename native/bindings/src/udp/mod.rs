@@ -15,6 +15,7 @@
 //! [`Opener`](handler::Opener) decides. Before, it costs no object of Python's.
 
 pub(crate) mod connection;
+mod described;
 pub(crate) mod handler;
 pub(crate) mod listening;
 mod socket;
