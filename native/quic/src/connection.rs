@@ -94,19 +94,16 @@ pub struct Connection {
     windows: Rc<Windows>,
     /// The part of the memory that it has now.
     part: u32,
+    /// It has read something, so that its peer may send more.
+    reads: bool,
     most_received: u32,
     most_sent: u32,
 }
 
 impl Connection {
-    pub(crate) fn new(
-        inner: quinn_proto::Connection,
-        now: Instant,
-        limits: &Limits,
-        windows: Rc<Windows>,
-    ) -> Self {
+    pub(crate) fn new(inner: quinn_proto::Connection, now: Instant, limits: &Limits, windows: Rc<Windows>) -> Self {
         let remote = inner.remote_address();
-        let mut connection = Self {
+        Self {
             inner,
             phase: Phase::Handshaking,
             deadline: Some(now + limits.handshake),
@@ -114,19 +111,17 @@ impl Connection {
             opened: [false; 2],
             events: VecDeque::new(),
             windows,
-            part: u32::MAX,
+            part: Limits::MIN_WINDOW,
+            reads: false,
             most_received: limits.receive_window,
             most_sent: limits.send_window,
-        };
-        connection.resize();
-        connection
+        }
     }
 
-    /// Take the present part of the memory.
+    /// Take the present part of the memory, if it is used at all: what a peer was allowed to send cannot be taken back.
     fn resize(&mut self) {
-        let part = self.windows.part();
-        let old = std::mem::replace(&mut self.part, part);
-        if old != part && old.min(part) < self.most_received.max(self.most_sent) {
+        let part = if self.reads { self.windows.part() } else { self.part };
+        if std::mem::replace(&mut self.part, part) != part {
             self.inner.set_receive_window(part.min(self.most_received).into());
             self.inner.set_send_window(part.min(self.most_sent).into());
         }
@@ -203,7 +198,7 @@ impl Connection {
                     Event::Lost(reason.into())
                 }
                 quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
-                    self.opened[dir as usize] = true;
+                    self.opened = [self.opened[0] || dir == Dir::Bi, self.opened[1] || dir == Dir::Uni];
                     continue;
                 }
                 quinn_proto::Event::Stream(StreamEvent::Readable { id }) => Event::Readable(number(id)),
@@ -223,7 +218,7 @@ impl Connection {
     }
 
     fn next_opened(&mut self) -> Option<u64> {
-        for dir in Dir::iter() {
+        for dir in [Dir::Bi, Dir::Uni] {
             let waits = self.opened.get_mut(dir as usize)?;
             if *waits {
                 match self.inner.streams().accept(dir) {
@@ -263,10 +258,13 @@ impl Connection {
         };
         // Whether the peer's window grows enough to be told is seen by `transmit`.
         let _ = next.finalize();
+        if length > 0 && self.phase == Phase::Open {
+            self.reads = true;
+        }
         Read { length, end }
     }
 
-    /// Read no more of a stream, and tell the peer why (STOP_SENDING).
+    /// Read no more of a stream, and tell the peer why (`STOP_SENDING`).
     pub fn stop(&mut self, stream: u64, code: u64) {
         // It may have ended.
         let _ = self.inner.recv_stream(id(stream)).stop(code_of(code));
@@ -292,7 +290,7 @@ impl Connection {
         let _ = self.inner.send_stream(id(stream)).finish();
     }
 
-    /// Cut a stream off (RESET_STREAM): what was not sent is lost. Does nothing if it is closed for writing.
+    /// Cut a stream off (`RESET_STREAM`): what was not sent is lost. Does nothing if it is closed for writing.
     pub fn reset(&mut self, stream: u64, code: u64) {
         let _ = self.inner.send_stream(id(stream)).reset(code_of(code));
     }

@@ -11,14 +11,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 use quinn_proto::crypto::rustls::QuicServerConfig;
-use quinn_proto::crypto::{
-    self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, UnsupportedVersion,
-};
+use quinn_proto::crypto::{self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, UnsupportedVersion};
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectionId, Side, TransportError, TransportErrorCode};
 use rustls::pki_types::CertificateDer;
 use rustls::quic::{KeyChange, Secrets, ServerConnection, Version};
-use rustls::{AlertDescription, HandshakeKind, ServerConfig};
+use rustls::{AlertDescription, HandshakeKind, ServerConfig, Tls13CipherSuite};
 
 use crate::provider::TLS13_AES_128_GCM_SHA256;
 
@@ -54,7 +52,7 @@ pub(crate) struct Crypto {
 impl Crypto {
     pub(crate) fn new(tls: Arc<tls::Config>, protocols: &[Vec<u8>], early_data: bool) -> Result<Arc<Self>, String> {
         let server = tls.for_quic(protocols, early_data)?;
-        let suite = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
+        let suite = TLS13_AES_128_GCM_SHA256.tls13().and_then(Tls13CipherSuite::quic_suite);
         let suite = suite.ok_or("the provider of cryptography lacks AES-128-GCM for QUIC")?;
         let initial = QuicServerConfig::with_initial(server.clone(), suite);
         let initial = initial.map_err(|_| "the provider of cryptography lacks AES-128-GCM for QUIC")?;
@@ -171,7 +169,11 @@ impl crypto::Session for Session {
         if let Err(error) = connection.read_hs(message) {
             return Err(match connection.alert() {
                 Some(description) => alert(description, error.to_string()),
-                None => TransportError::PROTOCOL_VIOLATION(format!("TLS error: {error}")),
+                None => TransportError {
+                    code: TransportErrorCode::PROTOCOL_VIOLATION,
+                    frame: None,
+                    reason: format!("TLS error: {error}"),
+                },
             });
         }
         let is_known = connection.alpn_protocol().is_some() || !connection.is_handshaking();
@@ -214,14 +216,13 @@ impl crypto::Session for Session {
         false
     }
 
+    /// Nobody asks for it.
     fn export_keying_material(
         &self,
-        output: &mut [u8],
-        label: &[u8],
-        context: &[u8],
+        _output: &mut [u8],
+        _label: &[u8],
+        _context: &[u8],
     ) -> Result<(), ExportKeyingMaterialError> {
-        let State::Shaking(connection) = &self.state else { return Err(ExportKeyingMaterialError) };
-        let exported = connection.export_keying_material(output, label, Some(context));
-        exported.map(drop).map_err(|_| ExportKeyingMaterialError)
+        Err(ExportKeyingMaterialError)
     }
 }

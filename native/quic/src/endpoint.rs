@@ -21,7 +21,7 @@ use bytes::BytesMut;
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::{
     ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, EndpointEvent, IdleTimeout, Incoming, ServerConfig,
-    TransportConfig, VarInt, ValidationTokenConfig,
+    TransportConfig, ValidationTokenConfig, VarInt,
 };
 
 use crate::connection::Connection;
@@ -193,8 +193,7 @@ impl Endpoint {
             .incoming_buffer_size(WAITING_BYTES)
             .incoming_buffer_size_total(ALL_WAITING_BYTES);
         let windows = Windows::new(&limits);
-        let inner =
-            quinn_proto::Endpoint::new(Arc::new(config), Some(Arc::new(template.clone())), discovers_mtu, None);
+        let inner = quinn_proto::Endpoint::new(Arc::new(config), Some(Arc::new(template.clone())), discovers_mtu, None);
         Ok(Self {
             inner,
             limits,
@@ -309,12 +308,10 @@ impl Endpoint {
                 let connection = Connection::new(connection, now, &self.limits, self.windows.clone());
                 Some(Accepted::Connection(Handle(handle), Box::new(connection)))
             }
-            Err(error) => {
-                Some(match error.response {
-                    Some(transmit) => Accepted::Reply(transmit.into(), error.cause.into()),
-                    None => Accepted::Failed(error.cause.into()),
-                })
-            }
+            Err(error) => Some(match error.response {
+                Some(transmit) => Accepted::Reply(transmit.into(), error.cause.into()),
+                None => Accepted::Failed(error.cause.into()),
+            }),
         }
     }
 
@@ -362,8 +359,9 @@ fn transport(limits: &Limits) -> TransportConfig {
         .max_concurrent_bidi_streams(limits.bidirectional.into())
         .max_concurrent_uni_streams(limits.unidirectional.into())
         .stream_receive_window(limits.stream_window.into())
-        .receive_window(limits.receive_window.into())
-        .send_window(limits.send_window.into())
+        // Both grow with the first data that is read.
+        .receive_window(limits.receive_window.min(Limits::MIN_WINDOW).into())
+        .send_window(limits.send_window.min(Limits::MIN_WINDOW).into())
         .max_idle_timeout(Some(IdleTimeout::from(idle.unwrap_or(VarInt::MAX))))
         // No datagrams (RFC 9221) yet.
         .datagram_receive_buffer_size(None)

@@ -16,7 +16,7 @@ pub enum Event {
     Writable(u64),
     /// The peer has acknowledged everything on this stream, with its end.
     Finished(u64),
-    /// The peer reads no more of this stream (STOP_SENDING): reset it.
+    /// The peer reads no more of this stream (`STOP_SENDING`): reset it.
     Stopped {
         /// The stream.
         stream: u64,
@@ -68,8 +68,12 @@ pub enum Lost {
 impl Display for Lost {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ClosedByPeer { code, reason } => write!(formatter, "the client has closed it with code {code:#x}{}", Words(reason)),
-            Self::PeerError { code, reason } => write!(formatter, "the client reports error {code:#x}{}", Words(reason)),
+            Self::ClosedByPeer { code, reason } => {
+                write!(formatter, "the client has closed it with code {code:#x}{}", Words(reason))
+            }
+            Self::PeerError { code, reason } => {
+                write!(formatter, "the client reports error {code:#x}{}", Words(reason))
+            }
             Self::ProtocolError { code, reason } => write!(formatter, "error {code:#x}{}", Words(reason)),
             Self::Reset => formatter.write_str("the client has lost its state"),
             Self::IdleTimeout => formatter.write_str("the client was silent for too long"),

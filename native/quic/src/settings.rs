@@ -41,12 +41,13 @@ pub struct Limits {
     pub unidirectional: u32,
     /// Bytes that a client may send on one stream before they are read.
     pub stream_window: u32,
-    /// Bytes that a client may send on all streams before they are read.
+    /// Bytes that a client may send on all streams before they are read, once it has sent something that was read. Before, these are
+    /// [`MIN_WINDOW`](Self::MIN_WINDOW).
     pub receive_window: u32,
-    /// Bytes that are written to a connection and not acknowledged.
+    /// Bytes that are written to a connection and not acknowledged, in the same way.
     pub send_window: u32,
-    /// Bytes that all clients together may send before they are read: each has an equal part of it, if that is less than
-    /// [`receive_window`](Self::receive_window), but at least [`MIN_WINDOW`](crate::Limits::MIN_WINDOW). Halved for sending.
+    /// Bytes for the windows of all connections together, in each direction: each has an equal part of it, but at least
+    /// [`MIN_WINDOW`](Self::MIN_WINDOW).
     pub total_window: u64,
     /// A connection without packets ends after this time.
     pub idle: Duration,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache, VerifierBuilderError, WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache, VerifierBuilderError,
+    WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};

@@ -686,7 +686,7 @@ impl Poller {
     }
 
     /// Have the loop watch, unless it does.
-    pub(super) fn attach(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub(crate) fn attach(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let reactor = slf.get().reactor.here()?;
         if reactor.caller.callback.borrow().is_some() {

@@ -362,16 +362,13 @@ impl Listening {
             return Ok(connection.handler());
         }
         connection.phase.set(Phase::Served);
-        match self.opener.open(py, connection)? {
-            Some(handler) => {
-                connection.handler.replace(Some(handler.clone()));
-                Ok(Some(handler))
-            }
-            None => {
-                let (code, reason) = self.opener.code(Why::Refused);
-                connection.close(py, code, reason).map(|()| None)
-            }
+        let made = self.opener.open(py, connection)?;
+        if made.is_none() {
+            let (code, reason) = self.opener.code(Why::Refused);
+            connection.close(py, code, reason)?;
         }
+        connection.handler.replace(made.clone());
+        Ok(made)
     }
 
     /// A connection is over for its handler.
@@ -631,7 +628,9 @@ fn place_of(lost: &Lost) -> usize {
                 places::OTHER_HANDSHAKE_FAILURES
             }
         }
-        Lost::ClosedByPeer { .. } | Lost::PeerError { .. } | Lost::Reset | Lost::ClosedHere => places::HANDSHAKES_CLOSED,
+        Lost::ClosedByPeer { .. } | Lost::PeerError { .. } | Lost::Reset | Lost::ClosedHere => {
+            places::HANDSHAKES_CLOSED
+        }
         Lost::ProtocolError { .. } => places::OTHER_HANDSHAKE_FAILURES,
     }
 }

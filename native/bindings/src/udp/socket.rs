@@ -98,7 +98,11 @@ impl Socket {
     }
 
     /// Read what one call of the kernel brings; returns whether there may be more. `take` gets each datagram.
-    pub(super) fn receive(&self, buffers: &mut Buffers, mut take: impl FnMut(&Datagram, BytesMut, &mut Vec<u8>)) -> bool {
+    pub(super) fn receive(
+        &self,
+        buffers: &mut Buffers,
+        mut take: impl FnMut(&Datagram, BytesMut, &mut Vec<u8>),
+    ) -> bool {
         let Buffers { received, metas, reply, .. } = buffers;
         let mut rooms = received.chunks_exact_mut(MESSAGE_BYTES);
         let mut slices = [(); MESSAGES].map(|()| IoSliceMut::new(rooms.next().unwrap_or_default()));
@@ -111,7 +115,6 @@ impl Socket {
                 return !is_empty;
             }
         };
-        drop(slices);
         for (meta, room) in metas.iter().zip(received.chunks_exact(MESSAGE_BYTES)).take(count) {
             let ecn = meta.ecn.and_then(|ecn| Ecn::from_bits(ecn as u8));
             let from = Datagram { remote: meta.addr, local: meta.dst_ip, ecn };
