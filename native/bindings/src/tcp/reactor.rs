@@ -707,7 +707,7 @@ impl Poller {
 #[pymethods]
 impl Poller {
     #[new]
-    fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
         let reactor = Reactor::new(event_loop)?;
         Ok(Self { reactor: ThreadBound::new(Rc::new(reactor)) })
     }

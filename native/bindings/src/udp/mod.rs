@@ -19,4 +19,6 @@ mod described;
 pub(crate) mod handler;
 pub(crate) mod listening;
 mod socket;
+#[cfg(test)]
+mod tests;
 mod timeouts;
