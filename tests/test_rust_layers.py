@@ -20,6 +20,7 @@ LAYERS = [
     "version",
     "websocket",
     "cores heads",
+    "udp",
     "h1 h2 ws tcp",
     "asgi conn",
     "base",
@@ -162,7 +163,7 @@ def test_no_file_uses_itself_in_a_circle() -> None:
 def test_no_version_of_http_is_known_below_its_directory(subtests: pytest.Subtests) -> None:
     for path in FILES:
         with subtests.test(name_of(path)):
-            if directory_of(name_of(path)) in ("asgi", "conn", "base", "tcp"):
+            if directory_of(name_of(path)) in ("asgi", "conn", "base", "tcp", "udp"):
                 assert not re.search(r"\bwire::(h1|h2|ws)\b", silenced(path.read_text("utf-8"))), (
                     f"{path} names a version"
                 )

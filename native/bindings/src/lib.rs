@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! protocol · version · websocket · cores · heads    the objects that Python sees
+//! udp                 QUIC connections over UDP sockets
 //! h1 · h2 · ws        HTTP/1.1 · HTTP/2 · WebSocket: between `wire`, `conn` and `asgi`
 //! tcp                 sockets, which carry connections
 //! asgi · conn         one request · one connection; neither knows of the other
@@ -19,6 +20,9 @@ mod h2;
 mod heads;
 mod protocol;
 mod tcp;
+#[cfg(target_os = "linux")]
+#[expect(dead_code, reason = "HTTP/3 is built on it")]
+mod udp;
 mod version;
 mod websocket;
 mod ws;

@@ -16,7 +16,7 @@ mod registry;
 mod share;
 mod shown;
 mod slot;
-mod socket;
+pub(crate) mod socket;
 mod states;
 mod sys;
 pub(crate) mod tls;
