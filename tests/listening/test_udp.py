@@ -59,6 +59,7 @@ class Endpoint:
         return listener
 
 
+@pytest.mark.anyio
 async def test_from_start_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """It still accepts while the parent steers new connections to other workers."""
     monkeypatch.setattr(udp, "STEERING_DELAY", 0.001)
@@ -79,6 +80,7 @@ async def test_from_start_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [sock.fileno() for sock in one.slot.sockets] == [-1]
 
 
+@pytest.mark.anyio
 async def test_end_at_once() -> None:
     with contextlib.ExitStack() as stack:
         one = Endpoint(stack)
@@ -89,6 +91,7 @@ async def test_end_at_once() -> None:
         assert one.calls == ["resume", "alt-svc True", "alt-svc False", "close"]
 
 
+@pytest.mark.anyio
 async def test_waits_while_another_process_reads_the_slot(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,6 +114,7 @@ async def test_waits_while_another_process_reads_the_slot(
         one.endpoint.close()
 
 
+@pytest.mark.anyio
 async def test_error_is_raised_at_start_and_logged_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -45,6 +45,7 @@ def running(certificate: list[str], *arguments: str, app: str = "tests.http3_ser
     """A server that serves HTTP/3 on all of its event loops."""
     settings = ["--port", "0", "--http3", "--lifespan", "off", "--log-level", "debug", "--no-access-log", *certificate]
     with ServerProcess(app, *settings, *arguments, command=COMMAND) as server:
+        server.wait_for("HTTP/3 on UDP port")
         answer(server.port, long(b"12345678"))
         yield server
 
@@ -134,7 +135,7 @@ def test_connections_keep_their_worker_and_none_is_lost(
         killed = second[min(second)]
         os.kill(killed["pid"], signal.SIGKILL)
         wait_for(lambda: is_gone(killed["pid"]))
-        server.wait_for("died (SIGKILL)")
+        server.wait_for("killed by SIGKILL")
         # Another worker, or a new one in the same slot, answers for it.
         assert answer(port, own(killed))["pid"] != killed["pid"]
         assert len(workers(port, 3)) == 3

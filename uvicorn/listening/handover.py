@@ -204,6 +204,9 @@ class TakenSlots:
         if any(sock.type != socket.SOCK_DGRAM for group in groups for sock in group):
             taken.close()
             raise DescriptionError("a slot of the predecessor is no UDP socket")
+        for group in groups:
+            for sock in group:
+                sock.setblocking(False)  # the same for all processes, and their duplicates take it from here
         os.set_inheritable(handed.locks, False)
         return taken
 

@@ -254,6 +254,9 @@ class UDPSlots:
         """
         places = [Place.of(sock) for sock in listeners if sock.family in (socket.AF_INET, socket.AF_INET6)]
         own = {Place.of(sock): sock for sock in passed}
+        for sock in passed:
+            sock.setblocking(False)
+            _enlarge(sock)
         places = list(dict.fromkeys([*places, *own]))
         if not places:
             raise OSError(errno.EADDRNOTAVAIL, "HTTP/3 needs an IP address, and there are Unix sockets only")
