@@ -14,6 +14,9 @@ from typing import Any
 
 import uvicorn._native as native
 
+if os.path.exists(os.environ.get("BROKEN_IF_EXISTS", "")):
+    raise RuntimeError("a broken release")
+
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
     """Answer with the process id; for `--lifespan off`."""
@@ -33,7 +36,7 @@ class HTTP3Listener:
         self._loop = asyncio.get_running_loop()
         self._sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         self._told = {"pid": os.getpid(), "slot": slot, "generation": generation, "secret": secret.hex()}
-        self._is_refusing = False
+        self._is_leaving = False
 
     def resume(self) -> None:
         """Read."""
@@ -42,12 +45,12 @@ class HTTP3Listener:
 
     def _read(self, sock: socket.socket) -> None:
         datagram, client = sock.recvfrom(2048)
-        told = {**self._told, "size": len(datagram), "refusing": self._is_refusing}
+        told = {**self._told, "size": len(datagram), "is_ignored": self._is_leaving}
         sock.sendto(json.dumps(told).encode(), client)
 
-    def refuse(self) -> None:
+    def stop_accepting(self) -> None:
         """Say so from now on."""
-        self._is_refusing = True
+        self._is_leaving = True
 
     def close(self) -> None:
         """Read no more."""

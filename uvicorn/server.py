@@ -113,7 +113,7 @@ class Server:
         load_place: where this server tells others that accept from the same sockets how many connections it has.
         metrics_page: where this server counts, if its supervisor serves the metrics; otherwise it serves them itself.
         loop_state: the state of its event loop, for probes, if its supervisor answers those; otherwise it answers them.
-        udp_slots: those for HTTP/3 that its supervisor gives to it, the first of which it uses; None if it opens its own.
+        udp_slots: for HTTP/3, from its supervisor; it uses the first one. None if it opens its own.
     """
 
     lifespan: LifespanOn | LifespanOff

@@ -1001,13 +1001,19 @@ def test_http2_is_refused_in_one_line(http: str, log: Log, monkeypatch: pytest.M
     ("settings", "text"),
     [
         ({}, "Cannot use http3=True: HTTP/3 is always encrypted: set ssl_certfile and ssl_keyfile."),
-        ({"tls": "openssl"}, "Cannot use http3=True, tls='openssl': HTTP/3 needs rustls: set tls to 'auto' or 'rustls'."),
+        (
+            {"tls": "openssl"},
+            "Cannot use http3=True, tls='openssl': HTTP/3 needs rustls: set tls to 'auto' or 'rustls'.",
+        ),
         ({"uds": "s"}, "Cannot use http3=True, uds='s': HTTP/3 needs an IP address: name both in bind"),
         ({"bind": ["unix:s"]}, "Cannot use http3=True, bind=['unix:s']: HTTP/3 needs an IP address: add HOST:PORT"),
-        ({"http3_alt_svc": ":443"}, "http3_alt_svc must be like h3="),
+        ({"http3_alt_svc": ":443"}, "it must be like h3="),
         ({"http": "h11"}, "Cannot use http3=True, http='h11': HTTP/3 needs the native core: build it, and set http="),
         ({"http": "native", "core": None}, "this build of the native core has no HTTP/3: install uvicorn again."),
-        ({"http": "native", "ssl_min_version": "1.0"}, "Cannot use http3=True: HTTP/3 needs rustls, and it has no TLS 1.0."),
+        (
+            {"http": "native", "ssl_cert_reqs": 1},
+            "Cannot use http3=True: HTTP/3 needs rustls, and it rejects some certificates of clients, unless tls='",
+        ),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
@@ -1028,7 +1034,8 @@ def test_http3_is_refused_in_one_line(
         certificate = (tls_certificate_server_cert_path, tls_certificate_private_key_path)
         settings = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1], **settings}
     with pytest.raises(ValueError) as caught:
-        Config(app=asgi_app, http3=True, **{name: settings[name] for name in settings if name != "core"}).check()
+        config = {name: settings[name] for name in settings if name != "core"}
+        Config(app=asgi_app, log_config=None, http3=True, **config).check()
     assert report_error(caught.value)
     assert text in log()[-1][1]
 

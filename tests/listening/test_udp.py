@@ -30,8 +30,8 @@ class Listener:
     def resume(self) -> None:
         self.calls.append("resume")
 
-    def refuse(self) -> None:
-        self.calls.append("refuse")
+    def stop_accepting(self) -> None:
+        self.calls.append("stop")
 
     def close(self) -> None:
         self.calls.append("close")
@@ -73,7 +73,7 @@ async def test_from_start_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
         one.endpoint.refuse()
         assert one.calls[3:] == []
         await asyncio.sleep(0.01)
-        assert one.calls[3:] == ["refuse"]
+        assert one.calls[3:] == ["stop"]
         one.endpoint.close()
         one.endpoint.close()
         assert one.calls[4:] == ["close"]
@@ -154,7 +154,8 @@ def test_alternatives_are_accepted(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":443", "h3=:443", 'h3=":443"\r\nx: y', 'h3=":443";', 'h3=":443", clear', 'h3="a b:1"', "h3", 'h3="é:1"']
+    "text",
+    ["", ":443", "h3=:443", 'h3=":443"\r\nx: y', 'h3=":443";', 'h3=":443", clear', 'h3="a b:1"', "h3", 'h3="é:1"'],
 )
 def test_other_alternatives_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be like"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import socket
 import subprocess
@@ -102,7 +103,7 @@ def test_packets_follow_the_states(stack: contextlib.ExitStack) -> None:
         workers.send(*NEW)
         found = {slot.number: received(slot) for slot in slots}
         assert {number for number in found if found[number]} == new, states
-        assert sorted(sum(found.values(), [])) == sorted(NEW), "none is swallowed"
+        assert sorted(itertools.chain(*found.values())) == sorted(NEW), "none is swallowed"
         for slot, receivers in zip(slots, own, strict=True):
             workers.send(short(own_id(slot.number)))
             assert {one.number for one in slots if received(one)} <= receivers, (states, slot.number)
@@ -153,7 +154,9 @@ def test_addresses_in_use_are_not_shared(stack: contextlib.ExitStack) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(listener.getsockname())
-        with pytest.raises(OSError, match=r"bind on UDP address \('127.0.0.1', \d+\): address already in use") as caught:
+        with pytest.raises(
+            OSError, match=r"bind on UDP address \('127.0.0.1', \d+\): address already in use"
+        ) as caught:
             UDPSlots.open([listener], 4)
     assert caught.value.errno == errno.EADDRINUSE
     assert "http3" in getattr(caught.value, "hint", "")
@@ -305,7 +308,7 @@ def test_slots_are_back_when_the_successor_has_failed(
     numbers += [old.take(ACCEPT).number for _ in range(3)]
     assert sorted([first.number, *numbers]) == [0, 1, 2, 3, 4]
     old.send(*NEW)
-    assert sorted(sum(map(received, old.taken), [])) == sorted(NEW)
+    assert sorted(itertools.chain(*map(received, old.taken))) == sorted(NEW)
 
 
 BROKEN: dict[str, Callable[[dict[str, object]], object]] = {

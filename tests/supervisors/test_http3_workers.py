@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.process import ServerProcess, is_gone
-from tests.utils import PATIENCE, wait_for
+from tests.utils import PATIENCE, read_to_end, wait_for
 
 if sys.platform != "linux":
     pytest.skip("HTTP/3 needs Linux", allow_module_level=True)
@@ -41,10 +41,12 @@ def certificate(tls_certificate_server_cert_path: str, tls_certificate_private_k
 
 
 @contextlib.contextmanager
-def running(certificate: list[str], *arguments: str, app: str = "tests.http3_server:app") -> Iterator[ServerProcess]:
+def running(
+    certificate: list[str], *arguments: str, app: str = "tests.http3_server:app", **options: Any
+) -> Iterator[ServerProcess]:
     """A server that serves HTTP/3 on all of its event loops."""
     settings = ["--port", "0", "--http3", "--lifespan", "off", "--log-level", "debug", "--no-access-log", *certificate]
-    with ServerProcess(app, *settings, *arguments, command=COMMAND) as server:
+    with ServerProcess(app, *settings, *arguments, command=COMMAND, **options) as server:
         server.wait_for("HTTP/3 on UDP port")
         answer(server.port, long(b"12345678"))
         yield server
@@ -80,12 +82,21 @@ def workers(port: int, count: int) -> dict[int, dict[str, Any]]:
     return found
 
 
+def wait_until_gone(pids: set[int]) -> None:
+    wait_for(lambda: all(map(is_gone, pids)))
+
+
 class Newcomers:
-    """Clients that open connections one after another; `lost` has those that no worker has accepted."""
+    """Clients that open connections one after another.
+
+    Attributes:
+        lost: those without an answer.
+        ignored: those that reached a worker which accepts no more, so that a real client would have to repeat.
+    """
 
     def __init__(self, port: int) -> None:
         self.lost: list[str] = []
-        self.answered = 0
+        self.answered = self.ignored = 0
         self._port = port
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -93,8 +104,7 @@ class Newcomers:
     def _run(self) -> None:
         while not self._is_over.wait(0.001):
             try:
-                if answer(self._port, initial())["refusing"]:
-                    self.lost.append("refused")
+                self.ignored += answer(self._port, initial())["is_ignored"]
             except OSError as exc:
                 self.lost.append(repr(exc))
             self.answered += 1
@@ -127,8 +137,8 @@ def test_connections_keep_their_worker_and_none_is_lost(
         assert alt_svc(port, tls_ca_ssl_context) == f'h3=":{port}"'
         with Newcomers(port) as newcomers:
             os.kill(server.pid, signal.SIGHUP)
-            wait_for(lambda: all(is_gone(told["pid"]) for told in first.values()))
-        assert newcomers.lost == []
+            wait_until_gone({told["pid"] for told in first.values()})
+        assert (newcomers.lost, newcomers.ignored) == ([], 0)
         assert newcomers.answered > 10
         second = workers(port, 3)
         assert {told["pid"] for told in second.values()}.isdisjoint(told["pid"] for told in first.values())
@@ -147,22 +157,32 @@ def test_connections_keep_their_worker_and_none_is_lost(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "count"),
-    [(("--workers", "2"), 2), ((), 1), pytest.param(("--threads", "2"), 2, marks=pytest.mark.deep)],
-    ids=["workers", "single", "threads"],
+    ("arguments", "count", "upgrades"),
+    [
+        (("--workers", "2", "--preload"), 2, 1),
+        ((), 1, 1),
+        pytest.param((), 1, 3, marks=pytest.mark.deep),
+        pytest.param(("--workers", "2"), 2, 3, marks=pytest.mark.deep),
+        pytest.param(("--threads", "2"), 2, 2, marks=pytest.mark.deep),
+    ],
+    ids=["forked", "single", "single, more often", "spawned", "threads"],
 )
-def test_upgrade_loses_no_connection(arguments: tuple[str, ...], count: int, certificate: list[str]) -> None:
+def test_upgrade_loses_no_connection(
+    arguments: tuple[str, ...], count: int, upgrades: int, certificate: list[str]
+) -> None:
     with running(certificate, *arguments) as server:
         port, pid = server.port, server.pid
         before = workers(port, count)
-        for number in (1, 2):
+        for number in range(1, upgrades + 1):
+            old = {told["pid"] for told in before.values()}
             with Newcomers(port) as newcomers:
                 os.kill(pid, signal.SIGUSR2)
                 server.wait_for("Took over from process", count=number)
-                wait_for(lambda: all(is_gone(told["pid"]) or told["pid"] == server.pid for told in before.values()))
-            assert newcomers.lost == []
+                wait_until_gone(old - {server.pid})  # the child of this process is not waited for here
+                wait_for(lambda old=old: answer(port, initial())["pid"] not in old)
+            assert (newcomers.lost, newcomers.ignored) == ([], 0)
             after = workers(port, count)
-            assert {told["pid"] for told in after.values()}.isdisjoint(told["pid"] for told in before.values())
+            assert old.isdisjoint(told["pid"] for told in after.values())
             assert {told["secret"] for told in after.values()} == {told["secret"] for told in before.values()}
             for told in after.values():
                 assert answer(port, own(told))["pid"] == told["pid"]
@@ -171,6 +191,23 @@ def test_upgrade_loses_no_connection(arguments: tuple[str, ...], count: int, cer
         os.kill(pid, signal.SIGTERM)
         wait_for(lambda: is_gone(pid))
         assert "Traceback" not in server.error_output
+
+
+def test_failed_upgrade_changes_nothing(certificate: list[str], tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    with running(certificate, "--workers", "2", env={"BROKEN_IF_EXISTS": str(broken)}) as server:
+        before = workers(server.port, 2)
+        broken.touch()
+        with Newcomers(server.port) as newcomers:
+            os.kill(server.pid, signal.SIGUSR2)
+            server.wait_for("The upgrade failed")
+        broken.unlink()
+        assert (newcomers.lost, newcomers.ignored) == ([], 0)
+        assert workers(server.port, 2) == before
+        os.kill(server.pid, signal.SIGHUP)  # which takes the slots that the successor was to have
+        wait_until_gone({told["pid"] for told in before.values()})
+        assert len(workers(server.port, 2)) == 2
+        server.stop()
 
 
 def test_packets_wait_while_the_server_reloads(certificate: list[str], tmp_path: Path) -> None:
@@ -189,11 +226,9 @@ def test_packets_wait_while_the_server_reloads(certificate: list[str], tmp_path:
 
 def alt_svc(port: int, context: ssl.SSLContext) -> str | None:
     """The field of a response over TLS."""
-    with socket.create_connection(("127.0.0.1", port), PATIENCE) as plain:
-        with context.wrap_socket(plain, server_hostname="localhost") as client:
-            client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-            head = b""
-            while piece := client.recv(65536):
-                head += piece
+    plain = socket.create_connection(("127.0.0.1", port), PATIENCE)
+    with plain, context.wrap_socket(plain, server_hostname="localhost") as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        head = read_to_end(client)
     values = [line.partition(b": ")[2] for line in head.split(b"\r\n") if line.lower().startswith(b"alt-svc:")]
     return values[0].decode() if values else None

@@ -933,7 +933,7 @@ def _check_http3(implementation: ProtocolFactory) -> None:
         raise ValueError("HTTP/3 needs the native core: build it, and set http='auto' or 'native'.")
     if native_listener() is None:
         raise ValueError("this build of the native core has no HTTP/3: install uvicorn again.")
-    if names := replaced(implementation):
+    if isinstance(implementation, type) and (names := replaced(implementation)):
         raise ValueError(f"HTTP/3 would not call {', '.join(names)}, which the program overrides.")
 
 

@@ -262,7 +262,7 @@ class Description:
             if members["format"] < FORMAT:
                 raise ValueError(f"format {members['format']} is unknown")
             workers = {pool: (int(set_to), int(kept)) for pool, (set_to, kept) in members.get("workers", {}).items()}
-            slots = [HandedSlots.parse(one) for one in members.get("slots", ())]
+            slots = tuple(HandedSlots.parse(one) for one in members.get("slots", ()))
             return cls([Handed.parse(one) for one in members["sockets"]], members.get("tickets"), workers, slots)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as exc:
             raise DescriptionError(

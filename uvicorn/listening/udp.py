@@ -15,7 +15,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from uvicorn._native import Poller
@@ -39,8 +39,8 @@ class NativeListener(Protocol):
     def resume(self) -> None:
         """Read datagrams from now on."""
 
-    def refuse(self) -> None:
-        """Refuse new connections; existing ones go on."""
+    def stop_accepting(self) -> None:
+        """Ignore packets of new connections: clients repeat them, and reach another worker; existing ones go on."""
 
     def close(self) -> None:
         """Close all connections and the sockets."""
@@ -163,7 +163,7 @@ class HTTP3Endpoint:
             self.close()
 
     def refuse(self) -> None:
-        """Refuse new connections, once the parent steers them to other workers."""
+        """Accept no more connections, once the parent steers them to other workers."""
         self.leave()
         if self.state is State.LEAVING:
             self.state = State.REFUSING
@@ -171,7 +171,7 @@ class HTTP3Endpoint:
 
     def _refuse(self) -> None:
         if self._listener is not None:
-            self._listener.refuse()
+            self._listener.stop_accepting()
         self._end_wait()
 
     def _end_wait(self) -> None:
@@ -179,7 +179,7 @@ class HTTP3Endpoint:
             self._has_refused.set_result(None)
 
     async def wait_refused(self) -> None:
-        """Return once new connections are refused, or the endpoint is closed: until then it must not end."""
+        """Return once it accepts no more connections, or is closed: until then its server must not end."""
         await asyncio.shield(self._has_refused)
 
     def close(self) -> None:

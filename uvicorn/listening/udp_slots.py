@@ -8,7 +8,7 @@ their numbers in the group never change. It says by a BPF program (`udp_steering
       ▲          └────────────┴── ends ────┴──────────┘
 
 New connections go to ACCEPTING slots. Where there is none, they wait in the sockets of those that start; or reach those
-that drain, which refuse them; or wait in the slot that is given next. Existing ones go to their slots until these are
+that drain, which ignore them; or wait in the slot that is given next. Existing ones go to their slots until these are
 FREE.
 
 A process locks its slots in a file (`SlotLocks`), so a successor (`handover`) sees which ones its predecessor's workers
@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import enum
 import errno
-import fcntl
 import logging
 import os
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -35,9 +34,10 @@ from typing import Any, NamedTuple
 from uvicorn.listening import handover
 from uvicorn.listening.handover import HandedSlots
 from uvicorn.listening.sockets import AddressError
-from uvicorn.listening.udp_steering import MOST_SLOTS, attach, program
+from uvicorn.listening.udp_steering import MOST_SLOTS, SO_REUSEPORT, attach, program
 
-assert sys.platform != "win32", "HTTP/3 needs Linux"
+if sys.platform != "win32":
+    import fcntl
 
 SECRET_LENGTH = 32
 """Bytes of the secret of stateless resets and address validation tokens."""
@@ -99,7 +99,7 @@ class Place(NamedTuple):
         sock = socket.socket(self.family, socket.SOCK_DGRAM)
         try:
             if joins:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                sock.setsockopt(socket.SOL_SOCKET, SO_REUSEPORT, 1)
             if self.family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, self.is_v6_only)
             sock.setblocking(False)
@@ -122,7 +122,7 @@ class UDPAddressError(AddressError):
         if self.errno == errno.EADDRINUSE:
             return "Another program uses this UDP port (http3). End it, or choose another port (--port)."
         if self.errno == errno.EACCES:
-            return "UDP ports below 1024 need a privilege (CAP_NET_BIND_SERVICE), or a socket of systemd (ListenDatagram=)."
+            return "UDP ports below 1024 need a privilege (CAP_NET_BIND_SERVICE). Choose another one (--port)."
         return None
 
 
@@ -143,34 +143,40 @@ class SlotLocks:
         Raises:
             OSError: there is no descriptor left.
         """
-        assert sys.platform == "linux"
+        if sys.platform != "linux":
+            raise OSError(errno.ENOSYS, "HTTP/3 needs Linux")
         return cls(os.memfd_create("uvicorn-slots", os.MFD_CLOEXEC))
 
     def lock(self, number: int) -> bool:
         """Lock a slot for this process; false if another one has."""
-        try:
-            fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
-        except (BlockingIOError, PermissionError):
+        if sys.platform == "win32":
             return False
-        return True
-
-    def is_locked(self, number: int) -> bool:
-        """Whether another process has locked it."""
-        try:
-            fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
-        except (BlockingIOError, PermissionError):
+        else:
+            try:
+                fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+            except (BlockingIOError, PermissionError):
+                return False
             return True
-        fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, number)
-        return False
 
     def unlock(self, number: int) -> None:
         """Unlock a slot of this process."""
-        fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, number)
+        if sys.platform != "win32":
+            fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, number)
+
+    def is_locked(self, number: int) -> bool:
+        """Whether another process has locked it."""
+        is_free = self.lock(number)
+        if is_free:
+            self.unlock(number)
+        return not is_free
 
     def __getstate__(self) -> Any:
-        from multiprocessing.reduction import DupFd
+        if sys.platform == "win32":
+            raise TypeError("there are no locks of slots on Windows")
+        else:
+            from multiprocessing.reduction import DupFd
 
-        return DupFd(self.descriptor)
+            return DupFd(self.descriptor)
 
     def __setstate__(self, duplicate: Any) -> None:
         self.descriptor = duplicate.detach()
@@ -311,14 +317,14 @@ class UDPSlots:
         if not self.is_steered:
             return [self._slot(0)]
         with self._lock:
-            slots = []
+            slots = list[UDPSlot]()
             while len(slots) < loops and (number := self._next_free()) is not None:
                 self._given[number] = Occupancy.STARTING
                 slots.append(self._slot(number))
         if len(slots) < loops:
             logger.warning(
-                "A new worker serves without HTTP/3 on %d of its %d event loops: all %d slots of the UDP sockets are in "
-                "use. It has one after its next restart (SIGHUP), once others have ended.",
+                "A new worker serves without HTTP/3 on %d of its %d event loops: all %d slots of the UDP sockets are "
+                "in use. Send SIGHUP to replace it once others have ended.",
                 loops - len(slots),
                 loops,
                 self.count,
@@ -474,7 +480,7 @@ class UDPSlots:
                 sock.close()
 
     def log(self, loops: int) -> None:
-        """Log where HTTP/3 is served, for a server of so many event loops."""
+        """Log where HTTP/3 is served, for a server with this number of event loops."""
         ports = ", ".join(map(str, dict.fromkeys(place.address[1] for place in self._groups)))
         if self.is_steered or loops == 1:
             logger.info("HTTP/3 on UDP port %s", ports)
@@ -508,7 +514,7 @@ def _fill(groups: dict[Place, list[socket.socket]], count: int) -> str:
     try:
         for place, group in groups.items():
             if len(group) == 1:
-                group[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                group[0].setsockopt(socket.SOL_SOCKET, SO_REUSEPORT, 1)
             while len(group) < count:
                 group.append(place.bind(joins=True))
             if before[place] == 1:

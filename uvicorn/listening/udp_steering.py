@@ -37,8 +37,8 @@ LONGEST_LONG = 6 + ID_LENGTH
 FACTOR = 0x9E3779B1
 """Multiplier of the hash (Fibonacci hashing): some clients choose ids that differ in few bits."""
 
-SO_ATTACH_REUSEPORT_CBPF = 51
-"""From `asm-generic/socket.h`; Python has no name for it."""
+SO_ATTACH_REUSEPORT_CBPF, SO_REUSEPORT = 51, 15
+"""From `asm-generic/socket.h`; Python has no name for the first, and none for the second on Windows."""
 
 _INSTRUCTION = struct.Struct("=HBBI")
 

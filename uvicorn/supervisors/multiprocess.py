@@ -402,7 +402,9 @@ class Multiprocess:
         beat = None if self.notifier is None else self.notifier.due
         upgrade = None if self._own_upgrades is None else self._own_upgrades.next_deadline()
         slots = None if self._udp_slots is None else self._udp_slots.due
-        deadline = min((when for when in (due, beat, upgrade, slots, self._refuse_at) if when is not None), default=None)
+        deadline = min(
+            (when for when in (due, beat, upgrade, slots, self._refuse_at) if when is not None), default=None
+        )
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         if not self.should_exit.is_set() and not self.is_pool:
             sources = [*sources, *handover.current.sources, *(self.upgrades.sources if self.upgrades else ())]

@@ -193,8 +193,8 @@ class ProcessWorker:
         metrics_pages: where each of them counts, if the metrics are served; to be set before `start`, too.
         loop_states: the state of each of them, if probes are answered; to be set before `start`, too.
         udp_slots: those for HTTP/3, if it is served: one for each event loop, or fewer; to be set before `start`, too.
-        is_leaving: whether it was told to end, or killed.
-        on_leave: called before it is told to end.
+        is_leaving: whether its parent has asked it to end, or killed it.
+        on_leave: called before its parent asks it to end.
         pool_environment: context manager entered while the process starts.
     """
 
