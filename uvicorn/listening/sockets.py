@@ -123,7 +123,7 @@ def source_of(config: SocketConfig, given: Sequence[socket.socket] | None = None
     if given is not None:
         return Given(given)
     if config.bind:
-        return Several(config.bind, _scheme(config))
+        return Several(config.bind, _scheme(config), skips_datagrams=getattr(config, "http3", False))
     if config.fd is not None:
         return Descriptor(config.fd)
     if config.uds:
@@ -173,6 +173,20 @@ def check_unix_path(path: str) -> None:
     """
     if (length := len(os.fsencode(path))) > LONGEST_UNIX_PATH:
         raise ValueError(f"the path of a Unix socket has at most {LONGEST_UNIX_PATH} bytes, not {length}.")
+
+
+def datagram_sockets(config: SocketConfig) -> list[socket.socket]:
+    """Return duplicates of the UDP sockets among the descriptors that `bind` names.
+
+    Raises:
+        OSError: a descriptor is not open, or the service manager has handed over none.
+    """
+    found: list[socket.socket] = []
+    with _closing_on_error(found):
+        for place in map(place_of, config.bind):
+            if isinstance(place, Descriptor | Passed):
+                found += [socket.socket(fileno=os.dup(number)) for number in place.datagrams()]
+    return found
 
 
 def unix_paths(config: SocketConfig) -> list[str]:
@@ -606,6 +620,10 @@ class Descriptor:
         needed = "a TCP or Unix stream socket that can listen is needed (ListenStream= of systemd)"
         return PlaceError(number, f"descriptor {self._fd} is {fault}; {needed}")
 
+    def datagrams(self) -> list[int]:
+        """The descriptor, if it is that of a UDP socket."""
+        return [self._fd] if _is_udp(self._fd) else []
+
     async def open(self) -> list[socket.socket]:
         """The same duplicate."""
         return self.bind()
@@ -633,20 +651,32 @@ class Passed:
     """The sockets that systemd has opened for this process, all or those with a given name.
 
     They stay open, so that clients are not refused while the service restarts.
+
+    Attributes:
+        skips_datagrams: whether UDP sockets are for `datagrams` only.
     """
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name
+        self.skips_datagrams = False
 
     def bind_each(self) -> list[socket.socket]:
         """A duplicate of each."""
-        from uvicorn.listening.systemd import passed_descriptors  # needed by few
-
         bound: list[socket.socket] = []
         with _closing_on_error(bound):
-            for descriptor in passed_descriptors(self._name):
-                bound += Descriptor(descriptor).bind()
+            for descriptor in self._descriptors():
+                if not (self.skips_datagrams and _is_udp(descriptor)):
+                    bound += Descriptor(descriptor).bind()
         return bound
+
+    def datagrams(self) -> list[int]:
+        """The descriptors of UDP sockets."""
+        return [descriptor for descriptor in self._descriptors() if _is_udp(descriptor)]
+
+    def _descriptors(self) -> list[int]:
+        from uvicorn.listening.systemd import passed_descriptors  # needed by few
+
+        return passed_descriptors(self._name)
 
     def check(self) -> None:
         """Only the service itself has them."""
@@ -662,9 +692,14 @@ class Several:
         ValueError: a member of the list names no place.
     """
 
-    def __init__(self, texts: Sequence[str], scheme: str) -> None:
+    def __init__(self, texts: Sequence[str], scheme: str, *, skips_datagrams: bool = False) -> None:
         self._scheme = scheme
         self._places = [(text, place_of(text)) for text in texts]
+        if skips_datagrams:
+            for _, place in self._places:
+                if isinstance(place, Passed):
+                    place.skips_datagrams = True
+            self._places = [(text, place) for text, place in self._places if not _is_datagram(place)]
 
     def bind(self) -> list[socket.socket]:
         """The sockets of all; when one cannot be bound, none is."""
@@ -807,6 +842,22 @@ def _is_left_behind(path: str) -> bool:
         except OSError:
             return False
     return False
+
+
+def _is_datagram(place: object) -> bool:
+    return isinstance(place, Descriptor) and bool(place.datagrams())
+
+
+def _is_udp(descriptor: int) -> bool:
+    """Whether it is an open UDP socket."""
+    try:
+        sock = socket.socket(fileno=descriptor)
+    except OSError:
+        return False
+    try:
+        return sock.type == socket.SOCK_DGRAM and sock.family in (socket.AF_INET, socket.AF_INET6)
+    finally:
+        sock.detach()
 
 
 def _why_not_listening(sock: socket.socket) -> str | None:
