@@ -19,6 +19,7 @@ mod h1;
 mod h2;
 mod heads;
 mod protocol;
+mod streams;
 mod tcp;
 #[cfg(target_os = "linux")]
 #[expect(dead_code, reason = "HTTP/3 is built on it")]
@@ -90,7 +91,7 @@ mod native {
         crate::base::panic::keep_panics();
         crate::tcp::acceptor::recognise_by(crate::protocol::recognise);
         crate::conn::handler::recognise_successors_by(crate::websocket::recognise);
-        crate::h2::tunnel::open_websockets_by(crate::websocket::open_on_stream);
+        crate::streams::tunnel::open_websockets_by(crate::websocket::open_on_stream);
         // The server reports unknown names of shortcuts.
         let _ = crate::base::shortcuts::Shortcuts::chosen(module.py());
         crate::asgi::awaitable::install_slots(module.py())

@@ -17,6 +17,8 @@ use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
 use crate::base::places;
 use crate::conn::carried::{Carried, Life};
+use crate::streams::starting::Starts;
+use crate::streams::tunnel::Tunnel;
 
 /// Bytes of bodies that are put together for one write: output that becomes more urgent meanwhile waits for no more
 /// than this.

@@ -5,14 +5,13 @@ use std::cell::RefCell;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
-use wire::h2::Head;
-use wire::h2::hpack::Key;
+use wire::fields::{Head, Key};
 
-/// One more than the last index of the static table.
-const STATIC_ENTRIES: usize = 62;
+/// One more than the last index of a static table: that of HPACK has fewer entries than that of QPACK.
+const STATIC_ENTRIES: usize = 99;
 
 /// Tuples of the entries of the static table, which all clients share.
-pub(super) struct StaticPairs(RefCell<Vec<Option<Py<PyTuple>>>>);
+pub(crate) struct StaticPairs(RefCell<Vec<Option<Py<PyTuple>>>>);
 
 impl Default for StaticPairs {
     fn default() -> Self {
@@ -23,11 +22,11 @@ impl Default for StaticPairs {
 }
 
 impl StaticPairs {
-    pub(super) fn get(&self, py: Python<'_>, index: u8) -> Option<Py<PyTuple>> {
+    pub(crate) fn get(&self, py: Python<'_>, index: u8) -> Option<Py<PyTuple>> {
         self.0.borrow().get(usize::from(index))?.as_ref().map(|pair| pair.clone_ref(py))
     }
 
-    pub(super) fn keep(&self, index: u8, pair: Py<PyTuple>) {
+    pub(crate) fn keep(&self, index: u8, pair: Py<PyTuple>) {
         let old = self.0.borrow_mut().get_mut(usize::from(index)).and_then(|place| place.replace(pair));
         drop(old);
     }
@@ -38,16 +37,16 @@ const MAX_REPEATED: usize = 32;
 
 /// The headers of a connection's last request, by the entries of tables that they were: mostly the next has the same.
 #[derive(Default)]
-pub(super) struct Repeated {
+pub(crate) struct Repeated {
     entries: Vec<Key>,
     /// Once they have come a second time.
-    pub(super) list: Option<Py<PyList>>,
+    pub(crate) list: Option<Py<PyList>>,
 }
 
 impl Repeated {
     /// Whether `head` has the noted fields, all of them entries of the table.
     #[inline]
-    pub(super) fn matches(&self, head: &Head) -> bool {
+    pub(crate) fn matches(&self, head: &Head) -> bool {
         let fields = head.fields();
         !fields.is_empty()
             && fields.len() == self.entries.len()
@@ -55,7 +54,7 @@ impl Repeated {
     }
 
     /// Note fields that have come for the first time. Returns the evicted list, for a caller who holds no borrow.
-    pub(super) fn note(&mut self, head: &Head) -> Option<Py<PyList>> {
+    pub(crate) fn note(&mut self, head: &Head) -> Option<Py<PyList>> {
         self.entries.clear();
         let whole = head.fields().iter().all(|item| item.entry.is_some());
         if whole && head.fields().len() <= MAX_REPEATED {
