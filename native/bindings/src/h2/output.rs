@@ -18,7 +18,6 @@ use crate::base::error::exception;
 use crate::base::places;
 use crate::conn::carried::{Carried, Life};
 use crate::streams::starting::Starts;
-use crate::streams::tunnel::Tunnel;
 
 /// Bytes of bodies that are put together for one write: output that becomes more urgent meanwhile waits for no more
 /// than this.

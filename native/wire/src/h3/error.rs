@@ -51,4 +51,30 @@ impl ErrorCode {
     pub const fn number(self) -> u64 {
         self as u64
     }
+
+    /// Its name in the RFCs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoError => "H3_NO_ERROR",
+            Self::GeneralProtocol => "H3_GENERAL_PROTOCOL_ERROR",
+            Self::Internal => "H3_INTERNAL_ERROR",
+            Self::StreamCreation => "H3_STREAM_CREATION_ERROR",
+            Self::ClosedCriticalStream => "H3_CLOSED_CRITICAL_STREAM",
+            Self::FrameUnexpected => "H3_FRAME_UNEXPECTED",
+            Self::Frame => "H3_FRAME_ERROR",
+            Self::ExcessiveLoad => "H3_EXCESSIVE_LOAD",
+            Self::Id => "H3_ID_ERROR",
+            Self::Settings => "H3_SETTINGS_ERROR",
+            Self::MissingSettings => "H3_MISSING_SETTINGS",
+            Self::RequestRejected => "H3_REQUEST_REJECTED",
+            Self::RequestCancelled => "H3_REQUEST_CANCELLED",
+            Self::RequestIncomplete => "H3_REQUEST_INCOMPLETE",
+            Self::Message => "H3_MESSAGE_ERROR",
+            Self::Connect => "H3_CONNECT_ERROR",
+            Self::VersionFallback => "H3_VERSION_FALLBACK",
+            Self::Decompression => "QPACK_DECOMPRESSION_FAILED",
+            Self::EncoderStream => "QPACK_ENCODER_STREAM_ERROR",
+            Self::DecoderStream => "QPACK_DECODER_STREAM_ERROR",
+        }
+    }
 }
