@@ -552,6 +552,8 @@ class Server:
         if not slots:
             return  # the supervisor has none left, and has logged that
         slot, loop = slots[0], asyncio.get_running_loop()
+        checkpoint = _checkpoint(self.config, self.connection_limit, self.server_state.metrics)
+        counted = checkpoint.counted(lambda: None)
         fields, alt_svc = self.config.encoded_headers, udp.alt_svc(self.config.http3_alt_svc, slot.ports)
 
         def make(slot: UDPSlot, descriptors: Sequence[int]) -> udp.NativeListener:
@@ -568,6 +570,8 @@ class Server:
                 slot=slot.number,
                 generation=slot.generation,
                 secret=slot.secret,
+                enter=None if counted is None else counted.enter,
+                handshake_timeout=self.config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
             )
 
         def announce(is_serving: bool) -> None:

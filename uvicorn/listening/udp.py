@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from uvicorn._native import Poller
+    from uvicorn.listening.connection_limit import ConnectionSlot
     from uvicorn.listening.udp_slots import UDPSlot
 
 NO_ALT_SVC = "none"
@@ -56,6 +57,8 @@ class MakeListener(Protocol):
         context: the TLS context, with the configuration of rustls.
         slot, generation: the first and the third byte of connection ids.
         secret: 32 bytes, from which keys of stateless resets and address validation tokens are derived.
+        enter: takes the place of a connection at the limit, if there is one; `None`: there is no room.
+        handshake_timeout: seconds.
     """
 
     def __call__(
@@ -68,6 +71,8 @@ class MakeListener(Protocol):
         slot: int,
         generation: int,
         secret: bytes,
+        enter: Callable[[], ConnectionSlot | None] | None,
+        handshake_timeout: float,
     ) -> NativeListener:
         """Make it.
 

@@ -2,9 +2,11 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use quic::{Drain, Limits};
 use wire::h3::ErrorCode;
 
@@ -15,6 +17,7 @@ use crate::h3::connection::Connection as Http3;
 use crate::h3::core::Core;
 use crate::protocol::HTTPProtocol;
 use crate::tcp::reactor::Poller;
+use crate::tcp::slot::ConnectionSlot;
 use crate::tcp::tls::config::TLSConfig;
 use crate::udp::connection::Connection as Quic;
 use crate::udp::handler::{Handler, Opener, Why};
@@ -27,6 +30,8 @@ const PROTOCOL: &[u8] = b"h3";
 /// Makes the protocol objects of connections.
 struct Connections {
     factory: RefCell<Option<Py<PyAny>>>,
+    /// Takes a slot at the connection limit, if there is one.
+    enter: Option<Py<PyAny>>,
     core: OnceCell<Rc<Core>>,
 }
 
@@ -56,6 +61,14 @@ impl Opener for Connections {
     fn open(&self, py: Python<'_>, quic: &Rc<Quic>) -> PyResult<Option<Rc<dyn Handler>>> {
         let factory = self.factory.borrow().as_ref().map(|factory| factory.clone_ref(py));
         let Some(factory) = factory else { return Ok(None) };
+        let slot = match &self.enter {
+            Some(enter) => match ConnectionSlot::take(py, enter)? {
+                Some(slot) if slot.admits(py, Some(PyString::new(py, &quic.remote().ip().to_string())))? => Some(slot),
+                Some(slot) => return slot.leave(py).map(|()| None),
+                None => return Ok(None),
+            },
+            None => None,
+        };
         let made = factory.bind(py).call0()?;
         let protocol = made.cast::<HTTPProtocol>().map_err(|_| unfit())?;
         let version = protocol.get().version()?;
@@ -64,7 +77,7 @@ impl Opener for Connections {
         let Served::Http1(http1) = served else { return Err(unfit()) };
         let (app_state, announced) = http1.beginnings(py);
         let peer = Rc::new(Peer::new(py.None(), py.None(), true, app_state));
-        let http3 = Rc::new(Http3::new(core, quic.clone(), peer));
+        let http3 = Rc::new(Http3::new(core, quic.clone(), peer, slot));
         version.become_http3(http3.clone());
         http3.begin(protocol.as_any(), announced)?;
         Ok(Some(http3))
@@ -91,7 +104,7 @@ pub struct HTTP3Listener {
 #[pymethods]
 impl HTTP3Listener {
     #[new]
-    #[pyo3(signature = (*, poller, descriptors, factory, context, slot, generation, secret))]
+    #[pyo3(signature = (*, poller, descriptors, factory, context, slot, generation, secret, enter, handshake_timeout))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python's")]
     fn new(
         poller: Bound<'_, Poller>,
@@ -101,8 +114,12 @@ impl HTTP3Listener {
         slot: u8,
         generation: u8,
         secret: &[u8],
+        enter: Option<Py<PyAny>>,
+        handshake_timeout: f64,
     ) -> PyResult<Self> {
         let tls = context.getattr("rustls")?.cast_into::<TLSConfig>()?.unbind();
+        let handshake = Duration::try_from_secs_f64(handshake_timeout);
+        let handshake = handshake.map_err(|error| PyValueError::new_err(error.to_string()))?;
         let secret = secret.try_into().map_err(|_| PyValueError::new_err("`secret` must have 32 bytes."))?;
         let settings = Settings {
             descriptors,
@@ -112,12 +129,13 @@ impl HTTP3Listener {
             generation,
             protocols: vec![PROTOCOL.to_vec()],
             early_data: false,
-            limits: Limits::default(),
+            limits: Limits { handshake, ..Limits::default() },
         };
         Ok(Self {
             listening: ThreadBound::default(),
             connections: ThreadBound::new(Rc::new(Connections {
                 factory: RefCell::new(Some(factory)),
+                enter,
                 core: OnceCell::new(),
             })),
             poller: poller.unbind(),

@@ -362,6 +362,8 @@ fn transport(limits: &Limits) -> TransportConfig {
         // Both grow with the first data that is read.
         .receive_window(limits.receive_window.min(Limits::MIN_WINDOW).into())
         .send_window(limits.send_window.min(Limits::MIN_WINDOW).into())
+        // A client that waits for a response is silent: whether it is there is asked in time.
+        .keep_alive_interval(Some(limits.idle / 3))
         .max_idle_timeout(Some(IdleTimeout::from(idle.unwrap_or(VarInt::MAX))))
         // No datagrams (RFC 9221) yet.
         .datagram_receive_buffer_size(None)

@@ -73,6 +73,8 @@ impl Stream {
 }
 
 impl Tunnel for Stream {
+    const VERSION: &'static str = "2";
+
     fn channel(&self) -> Option<&Channel> {
         self.channel.get().map(|channel| &**channel)
     }

@@ -43,6 +43,7 @@ use crate::conn::deadline::Deadline;
 use crate::streams::pairs::Repeated;
 use crate::streams::starting::{Asked, Pace};
 use crate::streams::tunnel::Channel;
+use crate::tcp::slot::ConnectionSlot;
 use crate::udp::connection::Connection as Quic;
 
 /// A stream that is not over on the wire, with its exchange.
@@ -123,6 +124,8 @@ pub(crate) struct Connection {
     pub(super) consuming: Cell<bool>,
     /// A later turn serves the streams that are due.
     pub(super) serve_scheduled: Cell<bool>,
+    /// Its record at the connection limit.
+    pub(super) slot: Cell<Option<ConnectionSlot>>,
     /// A reference to itself, for later work.
     pub(super) own: OnceCell<Weak<Connection>>,
     /// The status of the last request that was refused, if that was in this turn.
@@ -194,7 +197,7 @@ impl Drop for Stream {
 }
 
 impl Connection {
-    pub(crate) fn new(core: Rc<Core>, quic: Rc<Quic>, peer: Rc<Peer>) -> Self {
+    pub(crate) fn new(core: Rc<Core>, quic: Rc<Quic>, peer: Rc<Peer>, slot: Option<ConnectionSlot>) -> Self {
         let wire = Wire::new(core.own_settings);
         let now = core.hub.deadlines.now();
         Self {
@@ -226,6 +229,7 @@ impl Connection {
             start: Cell::new(Start::Later),
             consuming: Cell::new(false),
             serve_scheduled: Cell::new(false),
+            slot: Cell::new(slot),
             own: OnceCell::new(),
             refused: Cell::new(0),
             chunks: Cell::default(),
@@ -235,11 +239,6 @@ impl Connection {
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.life.get() == Life::Open
-    }
-
-    #[inline]
-    pub(super) fn is_closed(&self) -> bool {
-        self.life.get() == Life::Closed
     }
 
     pub(super) fn peer(&self) -> Rc<Peer> {

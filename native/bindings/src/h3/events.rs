@@ -292,7 +292,8 @@ impl Carried for Connection {
         self.note(py, &self.core.trace, "HTTP connection lost")?;
         self.leave_deadlines();
         self.sides.drop_carrier();
-        self.lose_all(py)
+        let left = self.slot.take().map_or(Ok(()), |slot| slot.leave(py));
+        self.lose_all(py).and(left)
     }
 
     #[cold]

@@ -28,6 +28,8 @@ impl Connection {
 }
 
 impl Tunnel for Stream {
+    const VERSION: &'static str = "3";
+
     fn channel(&self) -> Option<&Channel> {
         self.channel.get().map(|channel| &**channel)
     }

@@ -28,10 +28,11 @@ use crate::conn::grace::Pending;
 use crate::conn::handler::Handler;
 use crate::conn::stream_transport::StreamTransport;
 
-/// Opens a WebSocket on a stream: the protocol object, the stream, path and query, the headers, and the subprotocols.
+/// Opens a WebSocket on a stream: the protocol object, the stream, the version of HTTP, path and query, the headers, and the subprotocols.
 type OpenWebSocket = fn(
     &Bound<'_, PyAny>,
     Rc<dyn Carrier>,
+    &'static str,
     (&[u8], &[u8]),
     &Bound<'_, PyList>,
     &Handshake<'_>,
@@ -152,7 +153,7 @@ pub(crate) fn open<'py, S: Tunnel>(
     let subprotocols = opening.subprotocols.iter().map(String::as_str).collect();
     let handshake = Handshake { subprotocols, answer: opening.answer };
     let parts = (opening.path.as_slice(), opening.query.as_slice());
-    let handler = open(&protocol, stream.clone(), parts, opening.headers.bind(py), &handshake)?;
+    let handler = open(&protocol, stream.clone(), S::VERSION, parts, opening.headers.bind(py), &handshake)?;
     if let Some(channel) = stream.channel() {
         channel.handler.replace(Some(handler));
     }
@@ -161,6 +162,9 @@ pub(crate) fn open<'py, S: Tunnel>(
 
 /// A stream that can become a tunnel.
 pub(crate) trait Tunnel: Responds + Sized + 'static {
+    /// The version of HTTP, as scopes have it.
+    const VERSION: &'static str;
+
     /// The handler that uses it, if it has become one.
     fn channel(&self) -> Option<&Channel>;
     fn peer(&self) -> &Peer;

@@ -15,7 +15,7 @@ pub(crate) mod reactor;
 mod registry;
 mod share;
 mod shown;
-mod slot;
+pub(crate) mod slot;
 pub(crate) mod socket;
 mod states;
 mod sys;
