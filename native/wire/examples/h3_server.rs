@@ -70,7 +70,8 @@ fn main() {
         let mut data = vec![0; u32::from_be_bytes(head[9..].try_into().unwrap()) as usize];
         input.read_exact(&mut data).unwrap();
         server.step(&Step::Bytes { stream, data, end: head[8] == 1 });
-        let complete: Vec<u64> = server.seen.iter().filter(|(_, seen)| seen.complete).map(|(stream, _)| *stream).collect();
+        let complete: Vec<u64> =
+            server.seen.iter().filter(|(_, seen)| seen.complete).map(|(stream, _)| *stream).collect();
         for stream in complete {
             respond(&mut server, stream);
         }

@@ -79,7 +79,9 @@ fn the_more_urgent_go_first_and_equals_in_turns() {
     assert_eq!(of(&server, 4), Priority { urgency: 0, incremental: false });
     assert_eq!(of(&server, 16), Priority { urgency: 6, incremental: false });
     let ids: Vec<_> = server.ids.values().copied().collect();
-    ids.iter().for_each(|&id| server.connection.ready(id));
+    for id in &ids {
+        server.connection.ready(*id);
+    }
     let mut order = Vec::new();
     let mut slices = std::collections::BTreeMap::new();
     while let Some(turn) = server.connection.turn() {
@@ -236,7 +238,7 @@ fn what_comes_again_is_in_the_table_and_stays_there_while_others_come_and_go() {
     assert!(!server.own[1].windows(6).any(|part| part == b"secret") && server.failure.is_none());
 }
 
-/// A client that acknowledges nothing gets literals; one that reads no acknowledgements is refused.
+/// H14: a client that acknowledges nothing gets literals; one that reads no acknowledgements is refused.
 #[test]
 fn what_waits_for_a_client_is_bounded() {
     let mut server = Server::ready(App::Echo);

@@ -22,7 +22,7 @@ use wire::Limits;
 use wire::h3::Settings;
 
 /// Longer input is not cut at every byte.
-const MAX_CUT: usize = 1500;
+const MAX_CUT: usize = 400;
 const CODES: [(&str, u64); 19] = [
     ("H3_NO_ERROR", 0x100),
     ("H3_GENERAL_PROTOCOL_ERROR", 0x101),

@@ -71,6 +71,11 @@ impl<K> Connection<K> {
         }
     }
 
+    /// Whether a stream is open on which no request has come yet: its client has some time for that. A blocked one is as well.
+    pub fn awaits_request(&self, id: StreamId) -> bool {
+        self.streams.get(id).is_some_and(|stream| stream.remote == Remote::Head)
+    }
+
     /// Whether the client is in the middle of a frame that is wanted, whose first bytes have come.
     pub fn is_inside(&self, id: StreamId) -> bool {
         self.streams.get(id).is_some_and(|stream| {

@@ -172,7 +172,7 @@ impl<K> Connection<K> {
         Some(Turn { stream, most: SLICE })
     }
 
-    /// `length` bytes of a stream's output were given to QUIC. `more`: more of it could be given at once. Otherwise it has no
+    /// `length` bytes of a stream's output were given to QUIC, in its turn, or without one while no stream waits for one. `more`: more of it could be given at once. Otherwise it has no
     /// turns until it is [`ready`](Self::ready): because nothing waits, or, if `blocked`, because QUIC takes no more of it.
     pub fn sent(&mut self, id: StreamId, length: usize, more: bool, blocked: bool) {
         let Some(stream) = self.streams.get_mut(id) else { return };
