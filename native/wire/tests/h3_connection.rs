@@ -1,4 +1,4 @@
-//! HTTP/3 connections from what their clients see: drain, priorities, responses of all kinds, tables, and what is bounded.
+//! HTTP/3 connections from what their clients see: drain, priorities, responses of all kinds, tables, and bounds.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! QPACK: any bytes are decoded or refused within bounds; and whatever the order in which a client gets and acknowledges what
-//! the encoder writes, every section decodes to what was encoded, and is never blocked.
+//! QPACK: any bytes are decoded or refused within bounds; and in whatever order a client gets and acknowledges the encoder's
+//! output, every section decodes to its fields, and is never blocked.
 
 use std::collections::VecDeque;
 

@@ -175,7 +175,7 @@ impl<K> Connection<K> {
         }
     }
 
-    /// So many of them were written.
+    /// The first `length` of them were written.
     pub fn written(&mut self, channel: Channel, length: usize) {
         let output = match channel {
             Channel::Control => &mut self.control_output,

@@ -17,7 +17,7 @@ const MAX_PAYLOAD: u64 = 1024;
 
 const ID: Failure = Failure::new(ErrorCode::Id, "identifier not allowed");
 
-/// What the control stream has said.
+/// The state of the control stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Control {
     /// There is one.

@@ -8,7 +8,7 @@
 //!                           └── output, written ──▶ bytes of the server's own three streams
 //! ```
 //!
-//! A [`Connection`] is told what happens to the streams of QUIC, and says what to do with them:
+//! The caller reports each event of QUIC to its [`Connection`], which answers with the next actions:
 //!
 //! | QUIC | call |
 //! |---|---|

@@ -19,10 +19,10 @@ use crate::qpack::{Decoded, Size, static_table};
 /// held.
 type Step = Result<Option<(usize, Option<Event>)>, Failure>;
 
-/// What has become of a section.
+/// The result of a section.
 enum Outcome {
     Read(Option<Event>),
-    /// It waits until there are so many entries.
+    /// It waits until the client's table has had this number of entries.
     Blocked(u64),
 }
 

@@ -23,7 +23,7 @@ const LEAST_PIECE: usize = 1024;
 pub struct Turn {
     /// Which.
     pub stream: StreamId,
-    /// At most so many bytes.
+    /// Bytes to write, at most.
     pub most: usize,
 }
 
@@ -98,7 +98,7 @@ impl<K> Connection<K> {
         self.streams.get(id).is_some_and(|stream| matches!(stream.local, Local::Body(_)))
     }
 
-    /// Whether nothing follows what was appended for the response: the stream of QUIC ends there.
+    /// Whether the response is complete in the output: the stream of QUIC ends behind it.
     pub fn has_ended(&self, id: StreamId) -> bool {
         self.streams.get(id).is_none_or(|stream| matches!(stream.local, Local::Ended | Local::Complete))
     }
