@@ -182,10 +182,10 @@ impl Pair {
     }
 }
 
-/// An acknowledgement of a section of a stream, of four bytes.
-fn acknowledgement(stream: u64) -> [u8; 4] {
+/// An acknowledgement of a section of a stream, of five bytes.
+fn acknowledgement(stream: u64) -> [u8; 5] {
     let rest = stream - 127;
-    [0xff, rest as u8 | 0x80, (rest >> 7) as u8 | 0x80, (rest >> 14) as u8 & 0x7f]
+    [0xff, rest as u8 | 0x80, (rest >> 7) as u8 | 0x80, (rest >> 14) as u8 | 0x80, (rest >> 21) as u8 & 0x7f]
 }
 
 /// Bytes that this process holds.

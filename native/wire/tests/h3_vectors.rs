@@ -22,7 +22,7 @@ use wire::Limits;
 use wire::h3::Settings;
 
 /// Longer input is not cut at every byte.
-const MAX_CUT: usize = 1500;
+const MAX_CUT: usize = 400;
 const CODES: [(&str, u64); 19] = [
     ("H3_NO_ERROR", 0x100),
     ("H3_GENERAL_PROTOCOL_ERROR", 0x101),
@@ -194,7 +194,7 @@ impl Vector {
         self.steps.iter().map(|step| if let Step::Bytes { data, .. } = step { data.len() } else { 0 }).sum()
     }
 
-    /// The steps, with the bytes that stand at `cut` of all in two calls; the end of a stream comes with its last byte, or
+    /// The steps, with the bytes around `cut` in two calls; the end of a stream comes with its last byte, or
     /// after it if `apart`.
     fn cut(&self, cut: usize, apart: bool) -> Vec<Step> {
         let (mut steps, mut before) = (Vec::new(), 0);

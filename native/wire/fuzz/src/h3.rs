@@ -105,7 +105,14 @@ impl Client {
             }
             8 if which & 1 == 1 => vec![Step::Reset { stream }],
             8 => vec![Step::Stop { stream }],
-            9 => on(2 + 4 * u64::from(which & 7), bytes.to_vec(), which & 8 != 0),
+            // The control stream, or one of an unknown type: an encoder stream that says anything may evict what a blocked
+            // section needs, which is seen or not as the input is cut.
+            9 if which & 1 == 1 => on(2, bytes.to_vec(), which & 8 != 0),
+            9 => {
+                let first = bytes.first().map(|first| first | 0x20);
+                let bytes = first.into_iter().chain(bytes.iter().copied().skip(1)).collect();
+                on(14 + 4 * u64::from(which & 7), bytes, which & 8 != 0)
+            }
             10 => {
                 let output = self.decoder.output().to_vec();
                 self.decoder.unwritten().clear();
@@ -213,7 +220,9 @@ pub fn h3_connection(data: &[u8]) -> u64 {
                 server.write();
             }
         }
-        assert_eq!(seen(&one), seen(&other));
+        // What else came with the mistake that ended a connection may have been dealt with or not.
+        assert_eq!(one.failure.is_some(), other.failure.is_some());
+        assert!(one.failure.is_some() || seen(&one) == seen(&other), "{:?} and {:?}", seen(&one), seen(&other));
         client.read(&one, what & 32 != 0);
         outcome.push((what & 31, one.seen.len(), one.resets.len(), one.kept.len()));
         if one.failure.is_some() {

@@ -1,5 +1,5 @@
-//! QPACK: any bytes are decoded or refused within bounds; and whatever the order in which a client gets and acknowledges what
-//! the encoder writes, every section decodes to what was encoded, and is never blocked.
+//! QPACK: any bytes are decoded or refused within bounds; and in whatever order a client gets and acknowledges the encoder's
+//! output, every section decodes to its fields, and is never blocked.
 
 use std::collections::VecDeque;
 
@@ -93,7 +93,8 @@ struct OnTheWay {
 
 /// Each byte is a step of the server's or its client's.
 fn any_order(control: u8, limit: u8, steps: &[u8]) -> u64 {
-    const NAMES: [&[u8]; 6] = [b":status", b"content-type", b"x-a", b"set-cookie", b"server", b"x-long-name-of-a-field"];
+    const NAMES: [&[u8]; 6] =
+        [b":status", b"content-type", b"x-a", b"set-cookie", b"server", b"x-long-name-of-a-field"];
     let most = usize::from(control & 15) * 40;
     let (mut encoder, mut decoder) = (Encoder::new(most), Decoder::new(usize::from(limit) * 3));
     let (mut instructions, mut acknowledgements) = (Vec::new(), Vec::new());

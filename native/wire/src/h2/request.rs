@@ -5,8 +5,8 @@ use crate::fields::{Head, Key, Kind};
 use crate::h2::hpack::{Decoder, Error, Size, static_table};
 use crate::limits::Limits;
 
-/// Read the section of a request into `head`, which is empty. The inner result says what becomes of the request; the outer
-/// one, whether the connection can go on.
+/// Read the section of a request into `head`, which is empty. The inner result is that of the request; the outer one ends the
+/// connection.
 pub(crate) fn read<K>(
     decoder: &mut Decoder<Slot<K>>,
     block: &[u8],

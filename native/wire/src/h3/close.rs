@@ -111,7 +111,7 @@ impl<K> Connection<K> {
         Ok(Event::Reset { stream, code: code.number(), ours: true })
     }
 
-    /// The client has reset its half of a stream before its end. H1: each costs.
+    /// The client has reset its half of a stream before its end. `NeedMore`: the stream is over anyway. H1: each costs.
     pub fn reset_by_client(&mut self, stream: StreamId, code: u64) -> Event {
         if !self.is_live(stream) {
             return Event::NeedMore;
@@ -123,7 +123,7 @@ impl<K> Connection<K> {
         }
     }
 
-    /// The client wants no response on a stream, or no more of it.
+    /// The client wants no response on a stream, or no more of it. `NeedMore`: the stream is over anyway.
     pub fn stopped_by_client(&mut self, stream: StreamId, code: u64) -> Event {
         self.reset_by_client(stream, code)
     }

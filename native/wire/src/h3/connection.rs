@@ -121,6 +121,11 @@ impl<K> Connection<K> {
         if self.budget.pay(cost) { Ok(()) } else { Err(Failure::CALM) }
     }
 
+    /// A number above all that the client may open: the limit of QUIC is at most twice that of the settings.
+    pub(crate) fn stream_limit(&self) -> u64 {
+        self.next.saturating_add(u64::from(self.settings.streams) * 2 * 4)
+    }
+
     /// RFC 9218 section 7.2
     pub(crate) fn priority_update(&mut self, number: u64, priority: Priority) {
         match self.streams.find(number).and_then(|id| Some((id, self.streams.get_mut(id)?))) {
@@ -175,7 +180,7 @@ impl<K> Connection<K> {
         }
     }
 
-    /// So many of them were written.
+    /// The first `length` of them were written.
     pub fn written(&mut self, channel: Channel, length: usize) {
         let output = match channel {
             Channel::Control => &mut self.control_output,

@@ -17,7 +17,7 @@ const MAX_PAYLOAD: u64 = 1024;
 
 const ID: Failure = Failure::new(ErrorCode::Id, "identifier not allowed");
 
-/// What the control stream has said.
+/// The state of the control stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Control {
     /// There is one.
@@ -136,8 +136,8 @@ impl<K> Connection<K> {
                 }
                 Ok(None)
             }
-            // RFC 9218 section 7.2
-            frame::PRIORITY_UPDATE if identifier.is_multiple_of(4) => {
+            // RFC 9218 section 7.2: of a request stream, which the client may open.
+            frame::PRIORITY_UPDATE if identifier.is_multiple_of(4) && identifier < self.stream_limit() => {
                 self.priority_update(identifier, Priority::parse(payload));
                 Ok(None)
             }

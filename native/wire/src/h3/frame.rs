@@ -55,7 +55,7 @@ pub(crate) fn read_head(held: &mut Vec<u8>, input: &[u8]) -> Option<(u64, u64, u
     None
 }
 
-/// The first `length` bytes of what is held and `input` together, and how many of `input` they take. `None`: there are fewer,
+/// The first `length` bytes of `held` and `input` together, and how many of `input` they take. `None`: there are fewer,
 /// and all of `input` is held.
 #[inline]
 pub(crate) fn gather<'a>(held: &'a mut Vec<u8>, input: &'a [u8], length: usize) -> Option<(&'a [u8], usize)> {

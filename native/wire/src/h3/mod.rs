@@ -8,7 +8,7 @@
 //!                           └── output, written ──▶ bytes of the server's own three streams
 //! ```
 //!
-//! A [`Connection`] is told what happens to the streams of QUIC, and says what to do with them:
+//! The caller reports each event of QUIC to its [`Connection`], which answers with the next actions:
 //!
 //! | QUIC | call |
 //! |---|---|
@@ -37,6 +37,8 @@
 //!            live ── Event::Reset, reset, complete on both halves ──▶ gone ── release ──▶ free
 //! ```
 //!
+//! Where no stream waits for a turn, output can be written at once; `sent` says so as well.
+//!
 //! A field section that refers to entries which have not come yet is blocked: [`Event::Blocked`] says that the rest of the
 //! input must be kept and given again after [`Event::Unblocked`], which comes from the client's QPACK encoder stream.
 //!
@@ -45,7 +47,7 @@
 //!
 //! let (limits, mut scratch, mut out) = (Limits::default(), h3::Scratch::default(), Vec::new());
 //! let mut connection = h3::Connection::<()>::new(h3::Settings::default());
-//! let stream = connection.open(0).unwrap();
+//! let stream = connection.open(0).unwrap().unwrap();
 //! // HEADERS: GET https://a/
 //! let input = b"\x01\x08\0\0\xd1\xd7\x50\x01a\xc1";
 //! let progress = connection.receive(stream, input, true, &mut scratch, &limits);

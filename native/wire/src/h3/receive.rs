@@ -19,10 +19,10 @@ use crate::qpack::{Decoded, Size, static_table};
 /// held.
 type Step = Result<Option<(usize, Option<Event>)>, Failure>;
 
-/// What has become of a section.
+/// The result of a section.
 enum Outcome {
     Read(Option<Event>),
-    /// It waits until there are so many entries.
+    /// It waits until the client's table has had this number of entries.
     Blocked(u64),
 }
 
@@ -69,6 +69,11 @@ impl<K> Connection<K> {
             }
             return Progress { consumed, event };
         }
+    }
+
+    /// Whether a stream is open on which no request has come yet: its client has some time for that. A blocked one is as well.
+    pub fn awaits_request(&self, id: StreamId) -> bool {
+        self.streams.get(id).is_some_and(|stream| stream.remote == Remote::Head)
     }
 
     /// Whether the client is in the middle of a frame that is wanted, whose first bytes have come.

@@ -23,7 +23,7 @@ const LEAST_PIECE: usize = 1024;
 pub struct Turn {
     /// Which.
     pub stream: StreamId,
-    /// At most so many bytes.
+    /// Bytes to write, at most.
     pub most: usize,
 }
 
@@ -98,7 +98,7 @@ impl<K> Connection<K> {
         self.streams.get(id).is_some_and(|stream| matches!(stream.local, Local::Body(_)))
     }
 
-    /// Whether nothing follows what was appended for the response: the stream of QUIC ends there.
+    /// Whether the response is complete in the output: the stream of QUIC ends behind it.
     pub fn has_ended(&self, id: StreamId) -> bool {
         self.streams.get(id).is_none_or(|stream| matches!(stream.local, Local::Ended | Local::Complete))
     }
@@ -172,7 +172,7 @@ impl<K> Connection<K> {
         Some(Turn { stream, most: SLICE })
     }
 
-    /// `length` bytes of a stream's output were given to QUIC. `more`: more of it could be given at once. Otherwise it has no
+    /// `length` bytes of a stream's output were given to QUIC, in its turn, or without one while no stream waits for one. `more`: more of it could be given at once. Otherwise it has no
     /// turns until it is [`ready`](Self::ready): because nothing waits, or, if `blocked`, because QUIC takes no more of it.
     pub fn sent(&mut self, id: StreamId, length: usize, more: bool, blocked: bool) {
         let Some(stream) = self.streams.get_mut(id) else { return };

@@ -19,7 +19,7 @@ const RESERVED: u64 = 0x1f * 0x52 + 0x21;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Requests of one connection that are not [released](crate::h3::Connection::release), at a time; beyond:
-    /// `H3_REQUEST_REJECTED`. The limit of QUIC should be the same.
+    /// `H3_REQUEST_REJECTED`. The limit of QUIC should be the same, and must be at most twice as high.
     pub streams: u32,
     /// Bytes of a field section, decoded; each field costs 32 more (RFC 9114 section 4.2.2). Beyond: 431.
     pub fields: u32,

@@ -35,16 +35,16 @@ pub enum Size {
     Over,
 }
 
-/// What has become of a section.
+/// The result of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
     /// The sink has got the fields.
     Whole(Size),
-    /// It needs so many entries in all, which is more than there are.
+    /// It needs this number of entries in all, which is more than have come.
     Blocked(u64),
 }
 
-/// What an instruction of the encoder stream has done.
+/// The effect of an instruction of the encoder stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// Added an entry of this size.

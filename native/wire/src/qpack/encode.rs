@@ -74,7 +74,7 @@ pub struct Encoder {
     lacks_room: bool,
 }
 
-/// What holds for all fields of a section.
+/// The rules for all fields of a section.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     may_refer: bool,
@@ -143,7 +143,7 @@ impl Encoder {
         }
     }
 
-    /// Append a whole section of a stream to `out`, and to `instructions` what is added to the table. Servers repeat themselves:
+    /// Append a whole section of a stream to `out`, and new entries to `instructions`. Servers repeat themselves:
     /// a section that was the last one as well is not encoded again.
     pub fn section(&mut self, stream: u64, section: &Section, out: &mut Vec<u8>, instructions: &mut Vec<u8>) {
         let may_refer = self.sent.len() < MAX_UNACKNOWLEDGED;

@@ -23,10 +23,10 @@ pub use encode::Encoder;
 
 use crate::fields::Malformed;
 
-/// Bytes of a table, if the server is not told otherwise. Without settings there is none (RFC 9204 section 5).
+/// Bytes of a table, by default. Without settings of the other side there is none (RFC 9204 section 5).
 pub const TABLE_SIZE: usize = 4096;
 
-/// What cannot be decoded, by where it was: each ends the connection, with a code of its own (RFC 9204 section 6).
+/// A mistake of the client, by its place: each ends the connection, with a code of its own (RFC 9204 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
     /// In a field section: `QPACK_DECOMPRESSION_FAILED`.
@@ -48,7 +48,7 @@ pub enum Reason {
     Huffman,
     /// No entry has this index (sections 3.1 and 2.2.3).
     Index,
-    /// No section can need so many entries, or begin its counting there (section 4.5.1).
+    /// No section can need this number of entries, or begin its counting there (section 4.5.1).
     Prefix,
     /// The table becomes larger than was allowed (section 3.2.3).
     TableSize,

@@ -107,7 +107,7 @@ pub(crate) struct Server {
     /// The output of request streams, and those that have ended.
     pub(crate) out: BTreeMap<u64, Vec<u8>>,
     pub(crate) ended: Vec<u64>,
-    /// What was written to the server's own streams.
+    /// The output of the server's own streams.
     pub(crate) own: [Vec<u8>; 3],
     /// Codes of the resets of the server's will.
     pub(crate) resets: BTreeMap<u64, u64>,
