@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::IntoRawFd as _;
+use std::os::fd::IntoRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -190,7 +190,7 @@ impl<'py> Server<'py> {
         let sockets: Vec<_> = binds.iter().map(|bind| UdpSocket::bind(bind).unwrap()).collect();
         let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
         let settings = Settings {
-            descriptors: sockets.into_iter().map(|socket| socket.into_raw_fd()).collect(),
+            descriptors: sockets.into_iter().map(IntoRawFd::into_raw_fd).collect(),
             tls: tls.unbind(),
             secret: [1; 32],
             slot: 0,
