@@ -6,12 +6,15 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::{Flight, LATENCY, Pki, Random, SERVER, World, address, bytes, settings};
 use quic::{Drain, Limits, Settings};
 use quinn_proto::VarInt;
 
+/// Of the present case. TLS has random numbers of its own.
+static SEED: AtomicU64 = AtomicU64::new(0);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn main() {
@@ -23,15 +26,16 @@ fn main() {
     let end = Instant::now() + Duration::from_secs(value("--seconds").unwrap_or(20));
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let (mut seed, only) = (value("--seed").unwrap_or(clock) | 1, value("--seed").is_some());
+    std::panic::set_hook(Box::new(|panic| println!("seed {}: {panic}", SEED.load(Ordering::Relaxed))));
     let pki = Pki::new();
     let mut cases = 0;
     while Instant::now() < end && !(only && cases > 0) {
-        println!("seed {seed}");
+        SEED.store(seed, Ordering::Relaxed);
         play(&pki, seed);
         seed = Random(seed).next() | 1;
         cases += 1;
     }
-    println!("{cases} cases");
+    println!("quic: {cases} cases");
 }
 
 /// What a hostile network does to a datagram.
