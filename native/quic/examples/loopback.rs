@@ -7,12 +7,17 @@
 //! cargo run --release --package quic --example loopback -- idle 2000          memory of an idle connection
 //! cargo run --release --package quic --example loopback -- pings 200000       CPU of a packet that does nothing
 //! cargo run --release --package quic --example loopback -- moves 20000        CPU of a packet from yet another address
+//! cargo run --release --package quic --example loopback -- strangers 20000    CPU of a first packet whose client is gone
+//! cargo run --release --package quic --example loopback -- resets 200000      CPU of a packet for a connection of another worker
+//! cargo run --release --package quic --example loopback -- garbage 200000     CPU of a datagram that is not QUIC
 //! ```
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::cast_precision_loss,
+    clippy::format_collect,
+    clippy::unchecked_time_subtraction,
     reason = "an example"
 )]
 
@@ -204,6 +209,7 @@ fn serve(mode: &str, number: u64) {
     if mode == "idle" {
         let each = (memory() - memory_before) / 1024.0 / number as f64;
         println!("{} connections: {each:.1} KiB each", endpoint.connections());
+        println!("of these {} bytes are one structure", size_of::<Connection>());
     }
     drop(child.stdin.take());
     child.wait().unwrap();
@@ -306,7 +312,9 @@ impl Client {
         handle
     }
 
-    fn turn(&mut self) {
+    /// Send and receive; returns whether anything came.
+    fn turn(&mut self) -> bool {
+        let mut came = false;
         let now = Instant::now();
         let mut output = vec![];
         for (handle, connection) in &mut self.connections {
@@ -328,15 +336,18 @@ impl Client {
         }
         for udp in &mut self.sockets {
             while udp.receive(|meta, bytes| {
+                came = true;
                 let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
                 if let Some(DatagramEvent::ConnectionEvent(handle, event)) =
                     self.endpoint.handle(now, meta.addr, None, ecn, bytes, &mut output)
+                    && let Some(connection) = self.connections.get_mut(&handle)
                 {
-                    self.connections.get_mut(&handle).unwrap().handle_event(event);
+                    connection.handle_event(event);
                 }
                 output.clear();
             }) {}
         }
+        came
     }
 
     fn wait(&mut self) {
@@ -346,8 +357,9 @@ impl Client {
 
     fn establish(&mut self, handle: quinn_proto::ConnectionHandle) {
         while self.connections[&handle].is_handshaking() {
-            self.turn();
-            self.wait();
+            if !self.turn() {
+                self.wait();
+            }
         }
     }
 }
@@ -399,6 +411,22 @@ fn use_server(mode: &str, number: u64, port: u16) {
                 client.turn();
             }
         }
+        "strangers" => {
+            for _ in 0..number {
+                let handle = client.connect();
+                client.turn();
+                client.connections.remove(&handle);
+                client.endpoint.handle_event(handle, quinn_proto::EndpointEvent::drained());
+            }
+        }
+        "resets" | "garbage" => {
+            let mut bytes = [0x55; 60];
+            (bytes[0], bytes[1], bytes[2]) = (0x40, 3, if mode == "resets" { quic::MARK ^ 3 } else { 0 });
+            for at in 0..number {
+                bytes[4..12].copy_from_slice(&at.to_be_bytes());
+                client.sockets[0].send(server, None, &bytes, None);
+            }
+        }
         _ => unreachable!("unknown mode"),
     }
     std::io::stdout().write_all(b"done").unwrap();
@@ -440,8 +468,9 @@ fn transfer(client: &mut Client, mode: &str, number: u64) {
             assert_eq!(received, wanted);
             return;
         }
-        client.turn();
-        client.wait();
+        if !client.turn() {
+            client.wait();
+        }
     }
 }
 

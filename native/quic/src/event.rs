@@ -88,7 +88,14 @@ struct Words<'a>(&'a str);
 
 impl Display for Words<'_> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(formatter, ": {}", self.0.escape_debug()) }
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        formatter.write_str(": ")?;
+        self.0.chars().try_for_each(|letter| match letter {
+            _ if letter.is_control() => write!(formatter, "{}", letter.escape_default()),
+            _ => write!(formatter, "{letter}"),
+        })
     }
 }
 

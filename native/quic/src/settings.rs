@@ -68,7 +68,7 @@ impl Default for Limits {
             waiting: 1024,
             bidirectional: 100,
             unidirectional: 8,
-            stream_window: 256 * 1024,
+            stream_window: 512 * 1024,
             receive_window: 1024 * 1024,
             send_window: 1024 * 1024,
             total_window: 256 * 1024 * 1024,

@@ -232,7 +232,7 @@ fn windows_bound_what_is_not_read() {
     for (limits, clients, one, first, then) in [
         (small, 1, 30_000, 50_000, 50_000),
         (shared, 4, 128 * KIB, 64 * KIB, 128 * KIB),
-        (Limits::default(), 1, 256 * KIB, 64 * KIB, 1024 * KIB),
+        (Limits::default(), 1, 512 * KIB, 64 * KIB, 1024 * KIB),
     ] {
         let mut world = World::one(Settings { limits, ..settings(&pki) });
         world.servers[0].reads = false;

@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     pub(super) phase: Cell<Phase>,
     /// It is in the queue of its endpoint.
     pub(super) is_queued: Cell<bool>,
+    /// The endpoint has forgotten it: its handle may mean another one.
+    pub(super) is_gone: Cell<bool>,
     /// It is among those that wait for a socket.
     pub(super) is_blocked: Cell<bool>,
     /// The address of the socket that it was accepted by.
@@ -86,6 +88,7 @@ impl Connection {
             handler: RefCell::default(),
             phase: Cell::new(Phase::Shaking),
             is_queued: Cell::new(false),
+            is_gone: Cell::new(false),
             is_blocked: Cell::new(false),
             bound,
             socket: Cell::new(socket),

@@ -75,6 +75,8 @@ pub(crate) struct Listening {
     tls: Py<TLSConfig>,
     /// The settings that new connections have; `None` if rustls is not to encrypt any.
     settings: RefCell<Option<Arc<Current>>>,
+    /// The last settings that were looked at: those that do not fit are not used.
+    seen: RefCell<Option<Arc<Current>>>,
     endpoint: RefCell<quic::Endpoint>,
     sockets: RefCell<Vec<Rc<Socket>>>,
     /// By their handles.
@@ -86,6 +88,7 @@ pub(crate) struct Listening {
     timeouts: Timeouts,
     /// Taken out while they are used, so that a nested turn has its own.
     buffers: Cell<Option<Box<Buffers>>>,
+    output: Cell<Vec<u8>>,
     /// The sockets that clients who wait have come by, with the endpoint's queue.
     arrivals: RefCell<VecDeque<usize>>,
     /// The timer has fired, and its connections were not served.
@@ -122,7 +125,8 @@ impl Listening {
             state: Cell::new(State::Open),
             opener,
             tls,
-            settings: RefCell::new(Some(current)),
+            settings: RefCell::new(Some(current.clone())),
+            seen: RefCell::new(Some(current)),
             endpoint: RefCell::new(endpoint),
             sockets: RefCell::new(sockets),
             connections: RefCell::default(),
@@ -130,6 +134,7 @@ impl Listening {
             blocked: RefCell::default(),
             timeouts,
             buffers: Cell::default(),
+            output: Cell::default(),
             arrivals: RefCell::default(),
             has_fired: Cell::new(false),
         });
@@ -251,7 +256,7 @@ impl Listening {
     /// Use the present TLS settings for new connections.
     fn renew_tls(&self, py: Python<'_>) -> PyResult<()> {
         let current = self.tls.get().current();
-        let is_same = match (&current, &*self.settings.borrow()) {
+        let is_same = match (&current, &*self.seen.borrow()) {
             (Some(new), Some(old)) => Arc::ptr_eq(new, old),
             (None, None) => true,
             _ => false,
@@ -263,15 +268,14 @@ impl Listening {
             Some(new) => self.endpoint.borrow_mut().set_tls(new.config.clone()),
             None => Err("QUIC needs TLS by rustls".to_owned()),
         };
-        match outcome {
-            Ok(()) => {
-                let old = self.settings.replace(current);
-                drop(old);
-                Ok(())
-            }
-            // The old settings stay, and this is said once for each of the new.
-            Err(error) => self.reactor.log(py, "error", &format!("New TLS settings are not used for HTTP/3: {error}")),
+        let old = self.seen.replace(current.clone());
+        drop(old);
+        if let Err(error) = outcome {
+            return self.reactor.log(py, "error", &format!("New TLS settings are not used for HTTP/3: {error}"));
         }
+        let old = self.settings.replace(current);
+        drop(old);
+        Ok(())
     }
 
     // Connections.
@@ -292,14 +296,14 @@ impl Listening {
     }
 
     /// Serve the connections in the queue, each once.
-    fn round(&self, py: Python<'_>, buffers: &mut Buffers) -> PyResult<()> {
+    fn round(&self, py: Python<'_>) -> PyResult<()> {
         let begin = Instant::now();
         let mut outcome = Ok(());
         let length = self.queue.borrow().len();
         for _ in 0..length {
             let Some(connection) = self.queue.borrow_mut().pop_front() else { break };
             connection.is_queued.set(false);
-            let served = catch_unwind(AssertUnwindSafe(|| self.serve_one(py, &connection, buffers)));
+            let served = catch_unwind(AssertUnwindSafe(|| self.serve_one(py, &connection)));
             outcome = outcome.and(served.unwrap_or_else(|payload| self.contain(py, &connection, &describe(&*payload))));
             if begin.elapsed() >= TURN {
                 break;
@@ -309,12 +313,15 @@ impl Listening {
     }
 
     /// Deliver the events of a connection, and send what it has to say.
-    fn serve_one(&self, py: Python<'_>, connection: &Rc<Connection>, buffers: &mut Buffers) -> PyResult<()> {
+    fn serve_one(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()> {
+        if connection.is_gone.get() {
+            return Ok(());
+        }
         self.reactor.rehearse("datagram");
         if let Err(error) = self.deliver(py, connection) {
             self.fail(py, connection, error)?;
         }
-        self.transmit(py, connection, &mut buffers.output)?;
+        self.transmit(py, connection)?;
         self.settle(py, connection)
     }
 
@@ -387,7 +394,14 @@ impl Listening {
     }
 
     /// Send what a connection has to say, as far as the kernel takes it.
-    fn transmit(&self, py: Python<'_>, connection: &Rc<Connection>, output: &mut Vec<u8>) -> PyResult<()> {
+    fn transmit(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()> {
+        let mut output = self.output.take();
+        let outcome = self.transmit_by(py, connection, &mut output);
+        self.output.set(output);
+        outcome
+    }
+
+    fn transmit_by(&self, py: Python<'_>, connection: &Rc<Connection>, output: &mut Vec<u8>) -> PyResult<()> {
         let now = Instant::now();
         let Some(socket) = self.socket(connection.socket.get()) else { return Ok(()) };
         for _ in 0..MAX_SENDS {
@@ -427,6 +441,7 @@ impl Listening {
 
     /// A connection is gone, and its handle may come to mean another one.
     fn remove(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()> {
+        connection.is_gone.set(true);
         self.timeouts.set(connection, None);
         let index = connection.handle.index();
         let mut connections = self.connections.borrow_mut();
@@ -463,13 +478,21 @@ impl Listening {
         self.reactor.report(&context)
     }
 
-    /// A panic only costs its connection, whose client is told by a stateless reset.
+    /// A panic only costs its connection. Its client is told, unless that panics as well: then by a stateless reset, if it sends more.
     #[cold]
     fn contain(&self, py: Python<'_>, connection: &Rc<Connection>, text: &str) -> PyResult<()> {
         let line = format!("Native core panicked in datagram, closing the connection: {text}");
         let logged = self.reactor.log(py, "error", &line);
+        let closed = catch_unwind(AssertUnwindSafe(|| {
+            let lost = self.lose(py, connection, &Lost::ClosedHere);
+            let (code, reason) = self.opener.code(Why::Failed);
+            lost.and(connection.close(py, code, reason)).and(self.transmit(py, connection))
+        }));
+        if let Ok(outcome) = closed {
+            return logged.and(outcome);
+        }
         if let Ok(mut endpoint) = self.endpoint.try_borrow_mut()
-            && self.connection(connection.handle.index()).is_some_and(|own| Rc::ptr_eq(&own, connection))
+            && !connection.is_gone.get()
         {
             endpoint.forget(connection.handle);
         }
@@ -493,7 +516,6 @@ impl Listening {
         if self.state.replace(State::Closed) == State::Closed {
             return Ok(());
         }
-        let mut buffers = self.buffers.take().unwrap_or_default();
         self.endpoint.borrow_mut().forget_waiting();
         self.arrivals.borrow_mut().clear();
         let (code, reason) = self.opener.code(Why::Shutdown);
@@ -501,9 +523,8 @@ impl Listening {
         let mut outcome = Ok(());
         for connection in connections {
             outcome = outcome.and(connection.close(py, code, reason));
-            let served = catch_unwind(AssertUnwindSafe(|| {
-                self.deliver(py, &connection).and(self.transmit(py, &connection, &mut buffers.output))
-            }));
+            let served =
+                catch_unwind(AssertUnwindSafe(|| self.deliver(py, &connection).and(self.transmit(py, &connection))));
             outcome = outcome.and(served.unwrap_or_else(|payload| self.contain(py, &connection, &describe(&*payload))));
             self.timeouts.set(&connection, None);
         }
@@ -530,7 +551,7 @@ impl Listening {
 
 impl Keeper for Listening {
     fn queue(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()> {
-        if connection.is_queued.replace(true) || self.state.get() == State::Closed {
+        if connection.is_gone.get() || connection.is_queued.replace(true) || self.state.get() == State::Closed {
             return Ok(());
         }
         self.queue.borrow_mut().push_back(connection.clone());
@@ -538,13 +559,12 @@ impl Keeper for Listening {
     }
 
     fn send(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()> {
-        if self.state.get() == State::Closed {
+        if self.state.get() == State::Closed || connection.is_gone.get() {
             return Ok(());
         }
-        let mut buffers = self.buffers.take().unwrap_or_default();
-        let outcome = self.transmit(py, connection, &mut buffers.output);
-        self.buffers.set(Some(buffers));
-        outcome
+        self.transmit(py, connection)?;
+        self.timeouts.set(connection, connection.timeout());
+        self.timeouts.arm().map_err(Into::into)
     }
 
     fn turns(&self) -> Rc<dyn Turns> {
@@ -575,7 +595,7 @@ impl Datagrams for Listening {
                 let _ = self.await_writable(number as usize, false);
                 for connection in self.blocked.take() {
                     connection.is_blocked.set(false);
-                    if !connection.is_queued.replace(true) {
+                    if !connection.is_gone.get() && !connection.is_queued.replace(true) {
                         self.queue.borrow_mut().push_back(connection);
                     }
                 }
@@ -603,7 +623,7 @@ impl Datagrams for Listening {
         };
         let outcome = read.and(self.shake_hands(py, &mut buffers));
         let outcome = outcome.and(self.expire(py, all_read));
-        let outcome = outcome.and(self.round(py, &mut buffers));
+        let outcome = outcome.and(self.round(py));
         self.buffers.set(Some(buffers));
         outcome.and(self.timeouts.arm().map_err(Into::into))
     }

@@ -23,8 +23,6 @@ const SEGMENTS: usize = 32;
 pub(super) struct Buffers {
     received: Vec<u8>,
     metas: [RecvMeta; MESSAGES],
-    /// Datagrams of a connection.
-    pub(super) output: Vec<u8>,
     /// Answers of the endpoint.
     pub(super) reply: Vec<u8>,
 }
@@ -35,7 +33,6 @@ impl Default for Buffers {
             // The kernel gives memory to the parts that are used.
             received: vec![0; MESSAGES * MESSAGE_BYTES],
             metas: [RecvMeta::default(); MESSAGES],
-            output: Vec::new(),
             reply: Vec::new(),
         }
     }

@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::IntoRawFd as _;
+use std::os::fd::IntoRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -190,7 +190,7 @@ impl<'py> Server<'py> {
         let sockets: Vec<_> = binds.iter().map(|bind| UdpSocket::bind(bind).unwrap()).collect();
         let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
         let settings = Settings {
-            descriptors: sockets.into_iter().map(|socket| socket.into_raw_fd()).collect(),
+            descriptors: sockets.into_iter().map(IntoRawFd::into_raw_fd).collect(),
             tls: tls.unbind(),
             secret: [1; 32],
             slot: 0,
@@ -435,14 +435,27 @@ fn failures_cost_their_connection_alone() {
         });
         assert_eq!(code, Some(0x102));
         assert!(server.errors.to_string().contains("it was asked for"), "{}", server.errors);
-        // Its next packet is answered by a stateless reset.
-        let lost = server.with(0, |mut client| {
+        let code = server.with(0, |mut client| {
             assert_eq!(client.echo(b"panic"), None);
-            client.lost
+            client.code()
         });
-        assert_eq!(lost, Some(ConnectionError::Reset));
+        assert_eq!(code, Some(0x102));
         server.run(|| other.is_finished());
         assert_eq!(other.join().unwrap(), (Some(b"hello".to_vec()), Some(b"still here".to_vec())));
+        // Whoever keeps a connection that is gone does not get at the one that has its place now.
+        let late = server.spawn(0, |mut client| {
+            let first = client.echo(b"hello");
+            thread::sleep(Duration::from_millis(200));
+            (first, client.echo(b"still here"))
+        });
+        let count = server.log.connections.borrow().len();
+        server.run(|| server.log.connections.borrow().len() > count);
+        for connection in server.log.connections.borrow().iter().take(count) {
+            connection.close(py, 1, "late").unwrap();
+            connection.flush(py).unwrap();
+        }
+        server.run(|| late.is_finished());
+        assert_eq!(late.join().unwrap(), (Some(b"hello".to_vec()), Some(b"still here".to_vec())));
         server.log.is_full.set(true);
         let code = server.with(0, |mut client| {
             client.establish();

@@ -220,10 +220,15 @@ impl Used {
 
     /// Send a request on a new stream.
     pub fn request(&mut self, data: &[u8]) -> StreamId {
-        let id = self.connection.streams().open(Dir::Bi).unwrap();
+        self.try_request(data).unwrap()
+    }
+
+    /// The same, unless there are too many.
+    pub fn try_request(&mut self, data: &[u8]) -> Option<StreamId> {
+        let id = self.connection.streams().open(Dir::Bi)?;
         self.unsent.insert(id, data.chunks(50_000).map(Bytes::copy_from_slice).collect());
         self.write(id);
-        id
+        Some(id)
     }
 
     pub fn lost(&self) -> Option<&quinn_proto::ConnectionError> {
