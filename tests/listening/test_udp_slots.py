@@ -19,7 +19,8 @@ if sys.platform != "linux":
     pytest.skip("HTTP/3 needs Linux", allow_module_level=True)
 
 from tests.listening.test_udp_steering import long, own_id, short
-from uvicorn.listening import handover, udp_slots
+from uvicorn.config import Config
+from uvicorn.listening import handover, systemd, udp_slots
 from uvicorn.listening.handover import GO, VARIABLE, Description, DescriptionError, Succession, TakenSlots
 from uvicorn.listening.udp_slots import Occupancy, UDPSlot, UDPSlots
 
@@ -197,7 +198,7 @@ def test_one_process_at_a_time_has_the_slot_where_datagrams_cannot_be_steered(
     workers = Workers(stack)
     assert not workers.slots.is_steered
     workers.slots.log(4)
-    assert "by one event loop of 4, because datagrams cannot be steered: [Errno 92]" in caplog.text
+    assert "by one event loop of 4, because datagrams cannot be steered: Protocol not available." in caplog.text
     slot, other = workers.take(), workers.take()
     with holding(slot.locks, 0):
         assert not other.locks.lock(0)
@@ -348,3 +349,44 @@ def test_passed_socket_is_the_first_of_its_group(stack: contextlib.ExitStack) ->
     slots = UDPSlots.open([listener], 4, [passed])
     stack.callback(slots.close)
     assert (slots.count, slots.places) == (4, [udp_slots.Place.of(passed)])
+
+
+@pytest.mark.parametrize("places", [["systemd"], ["fd:{tcp}", "fd:{udp}"]], ids=["systemd", "descriptors"])
+def test_sockets_of_a_service_manager_are_told_apart(
+    places: list[str], stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    udp.bind(tcp.getsockname())
+    monkeypatch.setattr(systemd, "passed_descriptors", lambda name: [tcp.fileno(), udp.fileno()])
+    bind = [place.format(tcp=tcp.fileno(), udp=udp.fileno()) for place in places]
+    config = Config("app:app", bind=bind, log_config=None, http3=True, ssl_certfile="unread")
+    bound = config.bind_sockets()
+    stack.enter_context(bound[0])
+    assert [sock.getsockname() for sock in bound] == [tcp.getsockname()]
+    slots = config.open_udp_slots(bound, 2)
+    stack.callback(slots.close)
+    (slot,) = slots.take()
+    stack.callback(slot.close)
+    assert slots.count == 6
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.sendto(NEW[0], tcp.getsockname())
+    assert udp.recv(2048) == NEW[0]  # the same socket
+    with pytest.raises(SystemExit):
+        Config("app:app", bind=bind, log_config=None).bind_sockets()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="other users' sockets need root")
+def test_socket_of_another_user_is_the_only_one(stack: contextlib.ExitStack, caplog: pytest.LogCaptureFixture) -> None:
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    os.seteuid(65534)
+    try:
+        passed = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        passed.bind(listener.getsockname())
+    finally:
+        os.seteuid(0)
+    slots = UDPSlots.open([listener], 6, [passed])
+    stack.callback(slots.close)
+    assert (slots.count, slots.is_steered) == (1, False)
+    slots.log(2)
+    assert "by one event loop of 2, because datagrams cannot be steered" in caplog.text

@@ -523,7 +523,7 @@ def _fill(groups: dict[Place, list[socket.socket]], count: int) -> str:
         for place, group in groups.items():
             while len(group) > before[place]:
                 group.pop().close()
-        return str(exc)
+        return exc.strerror or str(exc)
     return ""
 
 
