@@ -239,7 +239,7 @@ class UDPSlots:
         self._lock = threading.RLock()
         self._given: dict[int, Occupancy] = {}
         self._generation = os.urandom(1)[0]
-        self._foreign = set(foreign)  # the predecessor may have processes that read them
+        self._foreign = set(foreign if self.is_steered else ())  # processes of the predecessor may read them
         self._handed: set[int] | None = None  # to a successor
         self._attached: tuple[frozenset[int], tuple[int, ...]] | None = None
         self._has_failed = self._is_followed = False
@@ -270,7 +270,8 @@ class UDPSlots:
         groups: dict[Place, list[socket.socket]] = {}
         try:
             if taken is not None:
-                groups.update({Place.of(group[0]): group for group in taken.groups})
+                known = {place.address: place for place in places}
+                groups.update({known[group[0].getsockname()]: group for group in taken.groups})
                 count = max(count, len(taken.groups[0]))
             for place in places:
                 if place not in groups:
