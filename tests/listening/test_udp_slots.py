@@ -390,3 +390,60 @@ def test_socket_of_another_user_is_the_only_one(stack: contextlib.ExitStack, cap
     assert (slots.count, slots.is_steered) == (1, False)
     slots.log(2)
     assert "by one event loop of 2, because datagrams cannot be steered" in caplog.text
+
+
+# Errors
+
+
+def test_kernel_that_fails_later_keeps_the_program_before(
+    stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(sock: socket.socket, code: bytes) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    workers = Workers(stack)
+    first, second = workers.take(ACCEPT), workers.take()
+    with monkeypatch.context() as context:
+        context.setattr(udp_slots, "attach", fail)
+        workers.enter(second, ACCEPT)
+        workers.enter(first, DRAIN)
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1, "said once"
+    assert "Cannot steer UDP datagrams: [Errno 12]" in caplog.text
+    workers.send(*NEW)
+    assert len(received(first)) == len(NEW)
+    workers.enter(first, DRAIN)
+    workers.send(*NEW)
+    assert len(received(second)) == len(NEW)
+
+
+def test_successor_adds_an_address_and_drops_another(
+    stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slots have the same numbers at all addresses, and there are as many as the predecessor has."""
+    old = Workers(stack, 5)
+    kept, dropped = old.tcp
+    added = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(old, "tcp", [kept, added])
+    upgrade = Upgrade(old, monkeypatch)
+    assert upgrade.slots.count == 5
+    assert [place.address for place in upgrade.slots.places] == [kept.getsockname(), added.getsockname()]
+    taken = old.slots.places
+    assert dropped.getsockname() in [place.address for place in taken], "the predecessor serves it until it ends"
+
+
+def test_address_that_cannot_be_added_fails_the_upgrade(
+    stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Workers(stack, 4)
+    added = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(old, "tcp", [*old.tcp, added])
+    bind = udp_slots.Place.bind
+
+    def fail(place: udp_slots.Place, *, joins: bool) -> socket.socket:
+        if joins:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return bind(place, joins=joins)
+
+    monkeypatch.setattr(udp_slots.Place, "bind", fail)
+    with pytest.raises(OSError, match="cannot add UDP addresses to those of the predecessor: Too many open files"):
+        Upgrade(old, monkeypatch)
