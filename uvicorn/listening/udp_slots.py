@@ -8,8 +8,8 @@ their numbers in the group never change. It says by a BPF program (`udp_steering
       ▲          └────────────┴── ends ────┴──────────┘
 
 New connections go to ACCEPTING slots. Where there is none, they wait in the sockets of those that start; or reach those
-that drain, which ignore them; or wait in the slot that is given next. Existing ones go to their slots until these are
-FREE.
+that drain, which send them elsewhere; or wait in the slot that is given next. Existing ones go to their slots until
+these are FREE.
 
 A process locks its slots in a file (`SlotLocks`), so a successor (`handover`) sees which ones its predecessor's workers
 still read, even if that has been killed. Until it is in charge, the predecessor steers. Where datagrams cannot be
