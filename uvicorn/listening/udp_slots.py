@@ -120,7 +120,10 @@ class UDPAddressError(AddressError):
     def hint(self) -> str | None:
         """What to do about it, if that is known."""
         if self.errno == errno.EADDRINUSE:
-            return "Another program uses this UDP port (http3). End it, or choose another port (--port)."
+            return (
+                "Another program uses this UDP port (http3), maybe a server that is still shutting down. End it, or choose "
+                "another port (--port)."
+            )
         if self.errno == errno.EACCES:
             return "UDP ports below 1024 need a privilege (CAP_NET_BIND_SERVICE). Choose another one (--port)."
         return None
