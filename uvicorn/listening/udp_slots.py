@@ -121,8 +121,8 @@ class UDPAddressError(AddressError):
         """What to do about it, if that is known."""
         if self.errno == errno.EADDRINUSE:
             return (
-                "Another program uses this UDP port (http3), maybe a server that is still shutting down. End it, or choose "
-                "another port (--port)."
+                "Another program uses this UDP port (http3), maybe a server that is still shutting down. End it, or "
+                "choose another port (--port)."
             )
         if self.errno == errno.EACCES:
             return "UDP ports below 1024 need a privilege (CAP_NET_BIND_SERVICE). Choose another one (--port)."
@@ -293,6 +293,8 @@ class UDPSlots:
             for group in groups.values():
                 for sock in group:
                     sock.close()
+            if taken is not None:
+                taken.close()
             raise
         finally:
             for sock in own.values():
