@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ if sys.platform != "linux":
 
 from tests.listening.test_udp_steering import long, own_id, short
 from uvicorn.config import Config
-from uvicorn.listening import handover, systemd, udp_slots
+from uvicorn.listening import handover, sockets, systemd, udp_slots
 from uvicorn.listening.handover import GO, VARIABLE, Description, DescriptionError, Succession, TakenSlots
 from uvicorn.listening.udp_slots import Occupancy, UDPSlot, UDPSlots
 
@@ -161,6 +162,30 @@ def test_addresses_in_use_are_not_shared(stack: contextlib.ExitStack) -> None:
             UDPSlots.open([listener], 4)
     assert caught.value.errno == errno.EADDRINUSE
     assert "http3" in getattr(caught.value, "hint", "")
+
+
+@pytest.mark.parametrize("settings", [{"port": 0}, {"host": None, "port": 0}, {"bind": ["[::1]:0", "127.0.0.1:0"]}])
+def test_free_port_is_free_for_udp_too(
+    settings: dict[str, Any], stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other programs have the UDP ports of the first two."""
+    bind, others = sockets._bind_tcp, list[socket.socket]()
+
+    def bind_beside_others(sock: socket.socket, address: Any) -> None:
+        bind(sock, address)
+        if len(others) < 2:
+            others.append(stack.enter_context(socket.socket(sock.family, socket.SOCK_DGRAM)))
+            others[-1].bind(sock.getsockname())
+
+    monkeypatch.setattr(sockets, "_bind_tcp", bind_beside_others)
+    config = Config("app:app", log_config=None, http3=True, ssl_certfile="unread", **settings)
+    bound = config.bind_sockets()
+    for sock in bound:
+        stack.enter_context(sock)
+    slots = config.open_udp_slots(bound, 1)
+    stack.callback(slots.close)
+    assert len(others) == 2
+    assert [place.address for place in slots.places] == [sock.getsockname() for sock in bound]
 
 
 def test_unix_sockets_alone_are_an_error(stack: contextlib.ExitStack) -> None:
