@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,9 +88,12 @@ def received(slot: UDPSlot) -> list[bytes]:
 def test_packets_follow_the_states(stack: contextlib.ExitStack) -> None:
     """Each step: the states of three workers, and who has new connections, and the packets of each worker's own."""
     workers = Workers(stack)
-    slots = [workers.take() for _ in range(3)]
-    assert [slot.number for slot in slots] == [0, 1, 2]
-    assert len({slot.generation for slot in slots}) == 3
+    slots = [workers.take() for _ in range(4)]
+    assert [slot.number for slot in slots] == [0, 1, 2, 3]
+    slots[3] = replace(slots[3], sockets=[sock.dup() for sock in slots[3].sockets])
+    stack.callback(slots[3].close)
+    workers.slots.give_back(workers.taken[3])  # so it is the next one to be taken
+    assert len({slot.generation for slot in slots}) == 4
     for states, new, own in [
         ((START, START, START), {0, 1, 2}, ({0, 1, 2},) * 3),
         ((ACCEPT, START, START), {0}, ({0}, {0}, {0})),
@@ -98,15 +102,16 @@ def test_packets_follow_the_states(stack: contextlib.ExitStack) -> None:
         ((DRAIN, ACCEPT, ACCEPT), {1, 2}, ({0}, {1}, {2})),
         ((FREE, ACCEPT, DRAIN), {1}, ({1}, {1}, {2})),
         ((FREE, DRAIN, START), {2}, ({2}, {1}, {2})),
-        ((FREE, DRAIN, DRAIN), {1, 2}, ({1, 2}, {1}, {2})),
+        ((FREE, DRAIN, DRAIN), {3}, ({3}, {1}, {2})),
+        ((FREE, FREE, FREE), {3}, ({3}, {3}, {3})),
     ]:
-        for slot, state in zip(slots, states, strict=True):
+        for slot, state in zip(slots[:3], states, strict=True):
             workers.enter(slot, state)
         workers.send(*NEW)
         found = {slot.number: received(slot) for slot in slots}
         assert {number for number in found if found[number]} == new, states
         assert sorted(itertools.chain(*found.values())) == sorted(NEW), "none is swallowed"
-        for slot, receivers in zip(slots, own, strict=True):
+        for slot, receivers in zip(slots[:3], own, strict=True):
             workers.send(short(own_id(slot.number)))
             assert {one.number for one in slots if received(one)} <= receivers, (states, slot.number)
 
@@ -119,6 +124,22 @@ def test_packets_wait_for_the_next_worker_where_none_is_left(stack: contextlib.E
     workers.slots.give_back(first)
     workers.send(*NEW[3:])
     assert set(NEW[3:]) <= set(received(workers.take()))
+
+
+def test_packets_that_wait_are_read_by_the_next_worker_whichever_slots_are_free(stack: contextlib.ExitStack) -> None:
+    """The only worker drains; another starts once it has ended, so two slots are free."""
+    workers = Workers(stack)
+    only = workers.take(ACCEPT)
+    workers.enter(only, DRAIN)
+    workers.send(*NEW)
+    assert received(only) == []
+    workers.slots.give_back(only)
+    again = workers.take()
+    assert received(again) == NEW
+    workers.slots.is_ending = True
+    workers.enter(again, DRAIN)
+    workers.send(*NEW)
+    assert received(again) == NEW, "they are refused: nothing else comes"
 
 
 def test_unread_packets_of_the_dead_do_not_reach_a_later_worker(stack: contextlib.ExitStack) -> None:
@@ -299,6 +320,12 @@ def test_successor_has_other_slots_and_steers_once_it_is_in_charge(
         old.send(*NEW)
         assert sorted(received(first) + received(second)) == sorted(NEW)
         assert received(mine) == []
+        upgrade.after.report()
+        old.send(*NEW, short(own_id(first.number)))
+        assert (received(first), received(mine)) == ([short(own_id(first.number))], NEW)
+        monkeypatch.setattr(handover, "current", upgrade.before)
+        old.enter(second, DRAIN)  # the predecessor does not know yet
+        monkeypatch.setattr(handover, "current", upgrade.after)
         upgrade.hand_over()
         upgrade.slots.look()
         old.send(*NEW, short(own_id(first.number)), short(own_id(second.number)))
@@ -327,6 +354,8 @@ def test_slots_are_back_when_the_successor_has_failed(
     numbers = [old.take(ACCEPT).number]  # a worker is replaced meanwhile
     assert theirs.number not in numbers
     monkeypatch.setattr(handover, "current", upgrade.after)
+    upgrade.slots.serve(theirs)
+    upgrade.after.report()
     upgrade.after.forget()
     upgrade.slots.close()
     monkeypatch.setattr(handover, "current", before)
