@@ -28,6 +28,7 @@ from uvicorn._compat import asyncio_run
 from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming, fail
 from uvicorn.hooks import original, overrides, replaced
+from uvicorn.listening import handover
 from uvicorn.listening import sockets as listening
 from uvicorn.listening.acceptor import HANDSHAKE_TIMEOUT, Checkpoint, NativeAcceptor
 from uvicorn.listening.connection_limit import ConnectionLimit
@@ -749,7 +750,7 @@ class Server:
         for server in self.servers:
             server.close()
         if self._http3 is not None:
-            self._http3.refuse()
+            self._http3.refuse(is_last=self._own_slots is not None and handover.current.is_in_charge)
         if self._source is not None:
             self._source.release()
             self._source = None

@@ -81,12 +81,24 @@ async def test_from_start_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.anyio
+async def test_end_without_others() -> None:
+    with contextlib.ExitStack() as stack:
+        one = Endpoint(stack)
+        one.endpoint.start()
+        one.endpoint.refuse(is_last=True)
+        await one.endpoint.wait_refused()
+        assert one.calls == ["resume", "alt-svc True", "alt-svc False", "stop"]
+        one.endpoint.close()
+
+
+@pytest.mark.anyio
 async def test_end_at_once() -> None:
     with contextlib.ExitStack() as stack:
         one = Endpoint(stack)
         one.endpoint.start()
         one.endpoint.refuse()
         one.endpoint.close()
+        await one.endpoint.wait_refused()
         await asyncio.sleep(2 * udp.STEERING_DELAY)
         assert one.calls == ["resume", "alt-svc True", "alt-svc False", "close"]
 

@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,8 @@ if sys.platform != "linux":
     pytest.skip("HTTP/3 needs Linux", allow_module_level=True)
 
 from tests.listening.test_udp_steering import long, own_id, short
-from uvicorn.listening import handover, udp_slots
+from uvicorn.config import Config
+from uvicorn.listening import handover, sockets, systemd, udp_slots
 from uvicorn.listening.handover import GO, VARIABLE, Description, DescriptionError, Succession, TakenSlots
 from uvicorn.listening.udp_slots import Occupancy, UDPSlot, UDPSlots
 
@@ -85,9 +88,12 @@ def received(slot: UDPSlot) -> list[bytes]:
 def test_packets_follow_the_states(stack: contextlib.ExitStack) -> None:
     """Each step: the states of three workers, and who has new connections, and the packets of each worker's own."""
     workers = Workers(stack)
-    slots = [workers.take() for _ in range(3)]
-    assert [slot.number for slot in slots] == [0, 1, 2]
-    assert len({slot.generation for slot in slots}) == 3
+    slots = [workers.take() for _ in range(4)]
+    assert [slot.number for slot in slots] == [0, 1, 2, 3]
+    slots[3] = replace(slots[3], sockets=[sock.dup() for sock in slots[3].sockets])
+    stack.callback(slots[3].close)
+    workers.slots.give_back(workers.taken[3])  # so it is the next one to be taken
+    assert len({slot.generation for slot in slots}) == 4
     for states, new, own in [
         ((START, START, START), {0, 1, 2}, ({0, 1, 2},) * 3),
         ((ACCEPT, START, START), {0}, ({0}, {0}, {0})),
@@ -96,15 +102,16 @@ def test_packets_follow_the_states(stack: contextlib.ExitStack) -> None:
         ((DRAIN, ACCEPT, ACCEPT), {1, 2}, ({0}, {1}, {2})),
         ((FREE, ACCEPT, DRAIN), {1}, ({1}, {1}, {2})),
         ((FREE, DRAIN, START), {2}, ({2}, {1}, {2})),
-        ((FREE, DRAIN, DRAIN), {1, 2}, ({1, 2}, {1}, {2})),
+        ((FREE, DRAIN, DRAIN), {3}, ({3}, {1}, {2})),
+        ((FREE, FREE, FREE), {3}, ({3}, {3}, {3})),
     ]:
-        for slot, state in zip(slots, states, strict=True):
+        for slot, state in zip(slots[:3], states, strict=True):
             workers.enter(slot, state)
         workers.send(*NEW)
         found = {slot.number: received(slot) for slot in slots}
         assert {number for number in found if found[number]} == new, states
         assert sorted(itertools.chain(*found.values())) == sorted(NEW), "none is swallowed"
-        for slot, receivers in zip(slots, own, strict=True):
+        for slot, receivers in zip(slots[:3], own, strict=True):
             workers.send(short(own_id(slot.number)))
             assert {one.number for one in slots if received(one)} <= receivers, (states, slot.number)
 
@@ -117,6 +124,22 @@ def test_packets_wait_for_the_next_worker_where_none_is_left(stack: contextlib.E
     workers.slots.give_back(first)
     workers.send(*NEW[3:])
     assert set(NEW[3:]) <= set(received(workers.take()))
+
+
+def test_packets_that_wait_are_read_by_the_next_worker_whichever_slots_are_free(stack: contextlib.ExitStack) -> None:
+    """The only worker drains; another starts once it has ended, so two slots are free."""
+    workers = Workers(stack)
+    only = workers.take(ACCEPT)
+    workers.enter(only, DRAIN)
+    workers.send(*NEW)
+    assert received(only) == []
+    workers.slots.give_back(only)
+    again = workers.take()
+    assert received(again) == NEW
+    workers.slots.is_ending = True
+    workers.enter(again, DRAIN)
+    workers.send(*NEW)
+    assert received(again) == NEW, "they are refused: nothing else comes"
 
 
 def test_unread_packets_of_the_dead_do_not_reach_a_later_worker(stack: contextlib.ExitStack) -> None:
@@ -162,6 +185,30 @@ def test_addresses_in_use_are_not_shared(stack: contextlib.ExitStack) -> None:
     assert "http3" in getattr(caught.value, "hint", "")
 
 
+@pytest.mark.parametrize("settings", [{"port": 0}, {"host": None, "port": 0}, {"bind": ["[::1]:0", "127.0.0.1:0"]}])
+def test_free_port_is_free_for_udp_too(
+    settings: dict[str, Any], stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other programs have the UDP ports of the first two."""
+    bind, others = sockets._bind_tcp, list[socket.socket]()
+
+    def bind_beside_others(sock: socket.socket, address: Any) -> None:
+        bind(sock, address)
+        if len(others) < 2:
+            others.append(stack.enter_context(socket.socket(sock.family, socket.SOCK_DGRAM)))
+            others[-1].bind(sock.getsockname())
+
+    monkeypatch.setattr(sockets, "_bind_tcp", bind_beside_others)
+    config = Config("app:app", log_config=None, http3=True, ssl_certfile="unread", **settings)
+    bound = config.bind_sockets()
+    for sock in bound:
+        stack.enter_context(sock)
+    slots = config.open_udp_slots(bound, 1)
+    stack.callback(slots.close)
+    assert len(others) == 2
+    assert [place.address for place in slots.places] == [sock.getsockname() for sock in bound]
+
+
 def test_unix_sockets_alone_are_an_error(stack: contextlib.ExitStack) -> None:
     listener = stack.enter_context(socket.socket(socket.AF_UNIX))
     with pytest.raises(OSError, match="needs an IP address"):
@@ -197,7 +244,7 @@ def test_one_process_at_a_time_has_the_slot_where_datagrams_cannot_be_steered(
     workers = Workers(stack)
     assert not workers.slots.is_steered
     workers.slots.log(4)
-    assert "by one event loop of 4, because datagrams cannot be steered: [Errno 92]" in caplog.text
+    assert "by one event loop of 4, because datagrams cannot be steered: Protocol not available." in caplog.text
     slot, other = workers.take(), workers.take()
     with holding(slot.locks, 0):
         assert not other.locks.lock(0)
@@ -273,6 +320,12 @@ def test_successor_has_other_slots_and_steers_once_it_is_in_charge(
         old.send(*NEW)
         assert sorted(received(first) + received(second)) == sorted(NEW)
         assert received(mine) == []
+        upgrade.after.report()
+        old.send(*NEW, short(own_id(first.number)))
+        assert (received(first), received(mine)) == ([short(own_id(first.number))], NEW)
+        monkeypatch.setattr(handover, "current", upgrade.before)
+        old.enter(second, DRAIN)  # the predecessor does not know yet
+        monkeypatch.setattr(handover, "current", upgrade.after)
         upgrade.hand_over()
         upgrade.slots.look()
         old.send(*NEW, short(own_id(first.number)), short(own_id(second.number)))
@@ -301,6 +354,8 @@ def test_slots_are_back_when_the_successor_has_failed(
     numbers = [old.take(ACCEPT).number]  # a worker is replaced meanwhile
     assert theirs.number not in numbers
     monkeypatch.setattr(handover, "current", upgrade.after)
+    upgrade.slots.serve(theirs)
+    upgrade.after.report()
     upgrade.after.forget()
     upgrade.slots.close()
     monkeypatch.setattr(handover, "current", before)
@@ -348,3 +403,101 @@ def test_passed_socket_is_the_first_of_its_group(stack: contextlib.ExitStack) ->
     slots = UDPSlots.open([listener], 4, [passed])
     stack.callback(slots.close)
     assert (slots.count, slots.places) == (4, [udp_slots.Place.of(passed)])
+
+
+@pytest.mark.parametrize("places", [["systemd"], ["fd:{tcp}", "fd:{udp}"]], ids=["systemd", "descriptors"])
+def test_sockets_of_a_service_manager_are_told_apart(
+    places: list[str], stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    udp.bind(tcp.getsockname())
+    monkeypatch.setattr(systemd, "passed_descriptors", lambda name: [tcp.fileno(), udp.fileno()])
+    bind = [place.format(tcp=tcp.fileno(), udp=udp.fileno()) for place in places]
+    config = Config("app:app", bind=bind, log_config=None, http3=True, ssl_certfile="unread")
+    bound = config.bind_sockets()
+    stack.enter_context(bound[0])
+    assert [sock.getsockname() for sock in bound] == [tcp.getsockname()]
+    slots = config.open_udp_slots(bound, 2)
+    stack.callback(slots.close)
+    (slot,) = slots.take()
+    stack.callback(slot.close)
+    assert slots.count == 6
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.sendto(NEW[0], tcp.getsockname())
+    assert udp.recv(2048) == NEW[0]  # the same socket
+    with pytest.raises(SystemExit):
+        Config("app:app", bind=bind, log_config=None).bind_sockets()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="other users' sockets need root")
+def test_socket_of_another_user_is_the_only_one(stack: contextlib.ExitStack, caplog: pytest.LogCaptureFixture) -> None:
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    os.seteuid(65534)
+    try:
+        passed = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        passed.bind(listener.getsockname())
+    finally:
+        os.seteuid(0)
+    slots = UDPSlots.open([listener], 6, [passed])
+    stack.callback(slots.close)
+    assert (slots.count, slots.is_steered) == (1, False)
+    slots.log(2)
+    assert "by one event loop of 2, because datagrams cannot be steered" in caplog.text
+
+
+# Errors
+
+
+def test_kernel_that_fails_later_keeps_the_program_before(
+    stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(sock: socket.socket, code: bytes) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    workers = Workers(stack)
+    first, second = workers.take(ACCEPT), workers.take()
+    with monkeypatch.context() as context:
+        context.setattr(udp_slots, "attach", fail)
+        workers.enter(second, ACCEPT)
+        workers.enter(first, DRAIN)
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1, "said once"
+    assert "Cannot steer UDP datagrams: [Errno 12]" in caplog.text
+    workers.send(*NEW)
+    assert len(received(first)) == len(NEW)
+    workers.enter(first, DRAIN)
+    workers.send(*NEW)
+    assert len(received(second)) == len(NEW)
+
+
+def test_successor_adds_an_address_and_drops_another(
+    stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slots have the same numbers at all addresses, and there are as many as the predecessor has."""
+    old = Workers(stack, 5)
+    kept, dropped = old.tcp
+    added = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(old, "tcp", [kept, added])
+    upgrade = Upgrade(old, monkeypatch)
+    assert upgrade.slots.count == 5
+    assert [place.address for place in upgrade.slots.places] == [kept.getsockname(), added.getsockname()]
+    taken = old.slots.places
+    assert dropped.getsockname() in [place.address for place in taken], "the predecessor serves it until it ends"
+
+
+def test_address_that_cannot_be_added_fails_the_upgrade(
+    stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Workers(stack, 4)
+    added = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(old, "tcp", [*old.tcp, added])
+    bind = udp_slots.Place.bind
+
+    def fail(place: udp_slots.Place, *, joins: bool) -> socket.socket:
+        if joins:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return bind(place, joins=joins)
+
+    monkeypatch.setattr(udp_slots.Place, "bind", fail)
+    with pytest.raises(OSError, match="cannot add UDP addresses to those of the predecessor: Too many open files"):
+        Upgrade(old, monkeypatch)

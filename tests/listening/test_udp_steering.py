@@ -81,7 +81,7 @@ def stack() -> Iterator[contextlib.ExitStack]:
 
 def random_datagram(drawn: random.Random, slots: int) -> bytes:
     """A datagram that is nearly a packet of ours."""
-    slot = drawn.randrange(slots + 2)
+    slot = drawn.randrange(min(slots + 2, 256))
     connection_id = own_id(slot, drawn.randbytes(10)) if drawn.random() < 0.7 else drawn.randbytes(drawn.randrange(21))
     datagram = bytearray(drawn.choice([short, long])(connection_id))
     for _ in range(drawn.randrange(3)):

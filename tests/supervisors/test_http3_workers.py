@@ -14,6 +14,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,10 @@ def workers(port: int, count: int) -> dict[int, dict[str, Any]]:
 
 def wait_until_gone(pids: set[int]) -> None:
     wait_for(lambda: all(map(is_gone, pids)))
+
+
+def wait_until_others_accept(port: int, pids: set[int]) -> None:
+    wait_for(lambda: answer(port, initial())["pid"] not in pids)
 
 
 class Newcomers:
@@ -179,7 +184,7 @@ def test_upgrade_loses_no_connection(
                 os.kill(pid, signal.SIGUSR2)
                 server.wait_for("Took over from process", count=number)
                 wait_until_gone(old - {server.pid})  # the child of this process is not waited for here
-                wait_for(lambda old=old: answer(port, initial())["pid"] not in old)
+                wait_until_others_accept(port, old)
             assert (newcomers.lost, newcomers.ignored) == ([], 0)
             after = workers(port, count)
             assert old.isdisjoint(told["pid"] for told in after.values())
@@ -193,21 +198,28 @@ def test_upgrade_loses_no_connection(
         assert "Traceback" not in server.error_output
 
 
-def test_failed_upgrade_changes_nothing(certificate: list[str], tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
-    with running(certificate, "--workers", "2", env={"BROKEN_IF_EXISTS": str(broken)}) as server:
-        before = workers(server.port, 2)
+@pytest.mark.parametrize("arguments", [(), pytest.param(("--workers", "2"), marks=pytest.mark.deep)])
+def test_failed_upgrade_changes_nothing(arguments: tuple[str, ...], certificate: list[str], tmp_path: Path) -> None:
+    broken, count = tmp_path / "broken", 2 if arguments else 1
+    with running(certificate, *arguments, env={"BROKEN_IF_EXISTS": str(broken)}) as server:
+        before = workers(server.port, count)
         broken.touch()
         with Newcomers(server.port) as newcomers:
             os.kill(server.pid, signal.SIGUSR2)
             server.wait_for("The upgrade failed")
         broken.unlink()
         assert (newcomers.lost, newcomers.ignored) == ([], 0)
-        assert workers(server.port, 2) == before
-        os.kill(server.pid, signal.SIGHUP)  # which takes the slots that the successor was to have
-        wait_until_gone({told["pid"] for told in before.values()})
-        assert len(workers(server.port, 2)) == 2
-        server.stop()
+        assert workers(server.port, count) == before
+        wait_for(lambda: is_upgraded(server))  # by one that has the slots which the other was to have
+        wait_until_others_accept(server.port, {told["pid"] for told in before.values()})
+        os.kill(int(server.wait_for_pattern(r"starting process \[(\d+)\]")[-1][1]), signal.SIGTERM)
+
+
+def is_upgraded(server: ServerProcess) -> bool:
+    """Ask for it; until the failed successor has ended that is refused."""
+    os.kill(server.pid, signal.SIGUSR2)
+    time.sleep(0.05)
+    return server.error_output.count("Received SIGUSR2, starting") > 1
 
 
 def test_packets_wait_while_the_server_reloads(certificate: list[str], tmp_path: Path) -> None:

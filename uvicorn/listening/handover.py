@@ -299,6 +299,7 @@ class Succession:
         self._heirs: list[Heir] = []
         self._slots: list[TakenSlots] = []
         self._when_in_charge: list[Callable[[], object]] = []
+        self._when_serving: list[Callable[[], object]] = []
         self._control: socket.socket | None = None
         self._sockets: list[tuple[Handed, socket.socket]] = []
         self._dropped: list[Handed] = []
@@ -413,6 +414,18 @@ class Succession:
                     sock.close()
         return replace(found, groups=[group for group in found.groups if group[0].fileno() >= 0])
 
+    @property
+    def steers(self) -> bool:
+        """Whether this process says where datagrams go; its predecessor does until this one has reported."""
+        return self.phase in (Phase.ALONE, Phase.REPORTED)
+
+    def when_serving(self, callback: Callable[[], object]) -> None:
+        """Call it once this process is about to report that it serves, maybe at once or from another thread."""
+        if self.phase is Phase.TAKING_OVER:
+            self._when_serving.append(callback)
+        else:
+            callback()
+
     def when_in_charge(self, callback: Callable[[], object]) -> None:
         """Call it once this process is in charge, maybe at once or from another thread."""
         if self.is_taking_over:
@@ -445,6 +458,8 @@ class Succession:
             return
         self.drop_rest()
         self.phase = Phase.REPORTED
+        for callback in self._when_serving:
+            callback()
         with suppress(OSError):  # the predecessor has ended, as `hear` is going to notice
             self._control.send(READY)
 

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 LONGEST_UNIX_PATH = 107 if sys.platform == "linux" else 103
 """Bytes in `sun_path` before its NUL."""
 
+PORTS_TRIED = 100
+"""Free TCP ports that are tried for one that is free for UDP, too."""
+
 _RUNNING = "Uvicorn running on "
 _QUIT = " (Press CTRL+C to quit)"
 
@@ -122,13 +125,14 @@ def source_of(config: SocketConfig, given: Sequence[socket.socket] | None = None
     """The source in force: sockets that were given, then `bind`, then `fd`, then `uds`, then host and port."""
     if given is not None:
         return Given(given)
+    with_udp = getattr(config, "http3", False)
     if config.bind:
-        return Several(config.bind, _scheme(config), skips_datagrams=getattr(config, "http3", False))
+        return Several(config.bind, _scheme(config), with_udp=with_udp)
     if config.fd is not None:
         return Descriptor(config.fd)
     if config.uds:
         return UnixPath(config.uds)
-    return Address(config.host, config.port, _scheme(config))
+    return Address(config.host, config.port, _scheme(config), with_udp=with_udp)
 
 
 def setting_of(config: SocketConfig) -> str | None:
@@ -392,11 +396,22 @@ def _native_server(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tupl
 
 
 class Address:
-    """A host and a port. A host that is not set means all interfaces; a list of hosts means each of them."""
+    """A host and a port. A host that is not set means all interfaces; a list of hosts means each of them.
+
+    Attributes:
+        with_udp: whether a free port has to be free for UDP, too.
+    """
 
     def __init__(
-        self, host: str | Sequence[str] | None, port: int, scheme: str = "http", *, name: str | None = None
+        self,
+        host: str | Sequence[str] | None,
+        port: int,
+        scheme: str = "http",
+        *,
+        name: str | None = None,
+        with_udp: bool = False,
     ) -> None:
+        self.with_udp = with_udp
         self._name = name or f"host={host!r}"
         self._host = host
         self._hosts = [host] if host is None or isinstance(host, str) else list(host)
@@ -410,25 +425,34 @@ class Address:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         if (taken := handover.current.take(family, (self._host, self._port))) is not None:
             return [taken]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        with _closing_on_error([sock]), _naming(self._name, socket.gaierror):
-            _bind_tcp(sock, (self._host, self._port))
-        return [sock]
+        with _naming(self._name, socket.gaierror):
+            return [self._bind(family, (self._host, self._port))]
 
     def bind_one(self) -> list[socket.socket]:
         """The same, but all interfaces share one socket, for both families where the system has IPv6."""
         if self._host is not None:
             return self.bind()
         try:
-            sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
-            with _closing_on_error([sock]):
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-                _bind_tcp(sock, ("::", self._port))
+            return [self._bind(socket.AF_INET6, ("::", self._port), v6_only=False)]
         except OSError as exc:
             if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 raise
-            return Address("0.0.0.0", self._port).bind()
-        return [sock]
+            return Address("0.0.0.0", self._port, with_udp=self.with_udp).bind()
+
+    def _bind(self, family: int, address: Any, v6_only: bool | None = None) -> socket.socket:
+        """Bind a socket; for a free port, one that UDP can have, too, if it needs that."""
+        for _ in range(PORTS_TRIED):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            with _closing_on_error([sock]):
+                if v6_only is not None:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6_only)
+                _bind_tcp(sock, address)
+            if not self.with_udp or address[1] != 0 or _is_free_for_udp(sock.getsockname(), family):
+                return sock
+            sock.close()
+        raise AddressError(
+            errno.EADDRINUSE, "error while attempting to bind: no free port is free for UDP, too (http3)"
+        )
 
     async def open(self) -> list[socket.socket]:
         """A socket for every address the host resolves to; no host means all interfaces.
@@ -475,13 +499,9 @@ class Address:
     def _open_one(self, family: int, address: Any) -> socket.socket:
         if (taken := handover.current.take(family, address)) is not None:
             return taken
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        with _closing_on_error([sock]):
-            if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY"):
-                # All interfaces are two sockets, one of each family; they would collide otherwise.
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            _bind_tcp(sock, address)
-        return sock
+        # All interfaces are two sockets, one of each family; they would collide otherwise.
+        v6_only = True if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY") else None
+        return self._bind(family, address, v6_only)
 
     def check(self) -> None:
         """A running server may have it."""
@@ -692,13 +712,15 @@ class Several:
         ValueError: a member of the list names no place.
     """
 
-    def __init__(self, texts: Sequence[str], scheme: str, *, skips_datagrams: bool = False) -> None:
+    def __init__(self, texts: Sequence[str], scheme: str, *, with_udp: bool = False) -> None:
         self._scheme = scheme
         self._places = [(text, place_of(text)) for text in texts]
-        if skips_datagrams:
+        if with_udp:
             for _, place in self._places:
                 if isinstance(place, Passed):
                     place.skips_datagrams = True
+                elif isinstance(place, Address):
+                    place.with_udp = True
             self._places = [(text, place) for text, place in self._places if not _is_datagram(place)]
 
     def bind(self) -> list[socket.socket]:
@@ -804,6 +826,15 @@ def _bind_tcp(sock: socket.socket, address: Any) -> None:
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         raise AddressError(exc.errno, f"error while attempting to bind on address {address!r}: {reason}") from None
+
+
+def _is_free_for_udp(address: Any, family: int) -> bool:
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(address)
+        except OSError as exc:
+            return exc.errno != errno.EADDRINUSE
+        return True
 
 
 class PlaceError(OSError):

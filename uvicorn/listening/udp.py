@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 NO_ALT_SVC = "none"
 """The value of `http3_alt_svc` that sends no such field."""
 
-STEERING_DELAY = 0.05
-"""Seconds in which a listener that is about to close still accepts connections: until then the parent steers others."""
+STEERING_DELAY = 0.1
+"""Seconds in which a listener that is to end still accepts connections: until then they are steered to others."""
 
 RETRY_INTERVAL = 1.0
 """Seconds between two tries to lock a slot that another process still reads."""
@@ -41,10 +41,10 @@ class NativeListener(Protocol):
         """Read datagrams from now on."""
 
     def stop_accepting(self) -> None:
-        """Ignore packets of new connections: clients repeat them, and reach another worker; existing ones go on."""
+        """Send clients that begin a connection to another worker, by a Retry or by silence; existing ones go on."""
 
     def close(self) -> None:
-        """Close all connections and the sockets."""
+        """Close all connections and the sockets; does not fail where the event loop is closed."""
 
 
 class MakeListener(Protocol):
@@ -167,12 +167,12 @@ class HTTP3Endpoint:
         elif self.state is State.WAITING:
             self.close()
 
-    def refuse(self) -> None:
-        """Accept no more connections, once the parent steers them to other workers."""
+    def refuse(self, is_last: bool = False) -> None:
+        """Accept no more connections, once they are steered to others, or at once if there are none."""
         self.leave()
         if self.state is State.LEAVING:
             self.state = State.REFUSING
-            self._timer = self._loop.call_later(STEERING_DELAY, self._refuse)
+            self._timer = self._loop.call_later(0 if is_last else STEERING_DELAY, self._refuse)
 
     def _refuse(self) -> None:
         if self._listener is not None:

@@ -7,13 +7,14 @@ their numbers in the group never change. It says by a BPF program (`udp_steering
     FREE ──▶ STARTING ──▶ ACCEPTING ──▶ DRAINING ──▶ FREE
       ▲          └────────────┴── ends ────┴──────────┘
 
-New connections go to ACCEPTING slots. Where there is none, they wait in the sockets of those that start; or reach those
-that drain, which ignore them; or wait in the slot that is given next. Existing ones go to their slots until these are
-FREE.
+New connections go to ACCEPTING slots. Where there is none, they wait in the sockets of those that start, or in the slot
+that is given next; when the server ends, they reach those that drain, which refuse them. Existing ones go to their
+slots until these are FREE.
 
 A process locks its slots in a file (`SlotLocks`), so a successor (`handover`) sees which ones its predecessor's workers
-still read, even if that has been killed. Until it is in charge, the predecessor steers. Where datagrams cannot be
-steered, there is one slot, and the process that has locked it serves HTTP/3.
+still read, even if that has been killed. It steers from just before it reports that it serves, so that none is lost
+when the predecessor drains. Where datagrams cannot be steered, there is one slot, and the process that has locked it
+serves HTTP/3.
 """
 
 from __future__ import annotations
@@ -120,7 +121,10 @@ class UDPAddressError(AddressError):
     def hint(self) -> str | None:
         """What to do about it, if that is known."""
         if self.errno == errno.EADDRINUSE:
-            return "Another program uses this UDP port (http3). End it, or choose another port (--port)."
+            return (
+                "Another program uses this UDP port (http3), maybe a server that is still shutting down. End it, or "
+                "choose another port (--port)."
+            )
         if self.errno == errno.EACCES:
             return "UDP ports below 1024 need a privilege (CAP_NET_BIND_SERVICE). Choose another one (--port)."
         return None
@@ -222,6 +226,7 @@ class UDPSlots:
     Attributes:
         is_steered: whether datagrams are steered; otherwise there is one slot.
         why_not: why not, as a clause.
+        is_ending: whether no more workers are going to start.
     """
 
     def __init__(
@@ -233,13 +238,15 @@ class UDPSlots:
     ) -> None:
         self.is_steered = len(next(iter(groups.values()))) > 1
         self.why_not = ""
+        self.is_ending = False
         self._groups = groups
         self._secret = secret or os.urandom(SECRET_LENGTH)
         self._locks = locks or SlotLocks.make()
         self._lock = threading.RLock()
         self._given: dict[int, Occupancy] = {}
         self._generation = os.urandom(1)[0]
-        self._foreign = set(foreign)  # the predecessor may have processes that read them
+        self._waiting: int | None = None  # the next slot to be given, if new connections wait there
+        self._foreign = set(foreign if self.is_steered else ())  # processes of the predecessor may read them
         self._handed: set[int] | None = None  # to a successor
         self._attached: tuple[frozenset[int], tuple[int, ...]] | None = None
         self._has_failed = self._is_followed = False
@@ -270,7 +277,8 @@ class UDPSlots:
         groups: dict[Place, list[socket.socket]] = {}
         try:
             if taken is not None:
-                groups.update({Place.of(group[0]): group for group in taken.groups})
+                known = {place.address: place for place in places}
+                groups.update({known[group[0].getsockname()]: group for group in taken.groups})
                 count = max(count, len(taken.groups[0]))
             for place in places:
                 if place not in groups:
@@ -289,12 +297,15 @@ class UDPSlots:
             for group in groups.values():
                 for sock in group:
                     sock.close()
+            if taken is not None:
+                taken.close()
             raise
         finally:
             for sock in own.values():
                 sock.close()
         slots.why_not = "" if slots.is_steered else why_not
-        handover.current.when_in_charge(slots.steer)
+        handover.current.when_serving(slots.steer)
+        handover.current.when_in_charge(slots.steer_again)
         return slots
 
     @property
@@ -320,6 +331,7 @@ class UDPSlots:
             slots = list[UDPSlot]()
             while len(slots) < loops and (number := self._next_free()) is not None:
                 self._given[number] = Occupancy.STARTING
+                self._waiting = None
                 slots.append(self._slot(number))
         if len(slots) < loops:
             logger.warning(
@@ -337,12 +349,15 @@ class UDPSlots:
         return UDPSlot(number, self._generation, self._secret, sockets, self._locks)
 
     def _next_free(self) -> int | None:
-        used = self._given.keys() | self._foreign | (self._handed or set())
-        free = next((number for number in range(self.count) if number not in used), None)
+        free = self._waiting if self._waiting is not None else self._first_unused()
         # A successor that is starting may add slots, too, and both would have the same numbers.
         if free is None and self._handed is None and self.count < MOST_SLOTS:
             return None if _fill(self._groups, self.count + 1) else self.count - 1
         return free
+
+    def _first_unused(self) -> int | None:
+        used = self._given.keys() | self._foreign | (self._handed or set())
+        return next((number for number in range(self.count) if number not in used), None)
 
     def serve(self, slot: UDPSlot) -> None:
         """Steer new connections to the slot of a process that has no supervisor, from now on."""
@@ -351,7 +366,8 @@ class UDPSlots:
         handover.current.when_in_charge(self.follow_predecessor)
 
     def leave(self, slot: UDPSlot) -> None:
-        """Steer new connections to others, if there are any."""
+        """Steer new connections to other slots of such a process, if any accepts."""
+        self.is_ending = True
         self.enter(slot.number, Occupancy.DRAINING)
         self.steer()
 
@@ -383,9 +399,9 @@ class UDPSlots:
     # Steering
 
     def steer(self) -> None:
-        """Have the kernel deliver datagrams as the states of the slots say, if this process is in charge."""
+        """Have the kernel deliver datagrams as the states of the slots say, unless a predecessor or successor does."""
         with self._lock:
-            if not self.is_steered or self._is_closed.is_set() or not handover.current.is_in_charge:
+            if not self.is_steered or self._is_closed.is_set() or not handover.current.steers:
                 return
             plan = self._plan()
             if plan == self._attached:
@@ -401,6 +417,12 @@ class UDPSlots:
                 return
             self._attached, self._has_failed = plan, False
 
+    def steer_again(self) -> None:
+        """Do so although nothing has changed: another process may have steered."""
+        with self._lock:
+            self._attached = None
+            self.steer()
+
     def _plan(self) -> tuple[frozenset[int], tuple[int, ...]]:
         """Which slots keep their connections, and which share the rest."""
 
@@ -409,10 +431,13 @@ class UDPSlots:
 
         accepting, draining = among(Occupancy.ACCEPTING), among(Occupancy.DRAINING)
         holders = frozenset([*accepting, *draining, *self._foreign])
-        targets = accepting or among(Occupancy.STARTING) or draining or sorted(self._foreign)
+        targets = accepting or among(Occupancy.STARTING) or (draining if self.is_ending else [])
+        if targets:
+            self._waiting = None
+        elif self._waiting is None:
+            self._waiting = self._first_unused()
         if not targets:
-            used = self._given.keys() | (self._handed or set())
-            targets = [next((number for number in range(self.count) if number not in used), 0)]
+            targets = [self._waiting] if self._waiting is not None else draining or sorted(self._foreign) or [0]
         return holders, tuple(targets)
 
     # The predecessor's slots
@@ -454,6 +479,9 @@ class UDPSlots:
             used = self._given.keys() | self._foreign
             free = [number for number in range(self.count) if number not in used]
             self._handed = set(free[min(KEPT, len(free) // 2) :]) if self.is_steered else set()
+            if self._waiting in self._handed:
+                self._waiting = None
+                self.steer()
             descriptors = [[sock.fileno() for sock in group] for group in self._groups.values()]
             return HandedSlots(descriptors, sorted(self._handed), self._locks.descriptor, self._secret.hex())
 
@@ -461,6 +489,7 @@ class UDPSlots:
         """Use all slots again: the successor has failed, and ended."""
         with self._lock:
             self._handed = None
+            self.steer_again()
 
     # End
 
@@ -523,7 +552,7 @@ def _fill(groups: dict[Place, list[socket.socket]], count: int) -> str:
         for place, group in groups.items():
             while len(group) > before[place]:
                 group.pop().close()
-        return str(exc)
+        return exc.strerror or str(exc)
     return ""
 
 

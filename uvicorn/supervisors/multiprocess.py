@@ -201,6 +201,7 @@ class Multiprocess:
         """Have HTTP/3 connections reach the workers that serve them, new ones those that accept."""
         if self._udp_slots is None:
             return
+        self._udp_slots.is_ending = self.should_exit.is_set()
         for worker in self._placed:
             for slot in worker.udp_slots or ():
                 self._udp_slots.enter(slot.number, _occupancy(worker))

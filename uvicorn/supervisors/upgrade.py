@@ -391,6 +391,8 @@ class Upgrades:
 
     def _note_failure(self, attempt: Attempt) -> None:
         pid, reason = attempt.process.pid, attempt.reason
+        for slots in _udp_slots():
+            slots.steer_again()
         if not self._is_over:
             logger.error(
                 "The upgrade failed: process [%d] %s. Process [%d] keeps serving. Correct the error that [%d] has "
