@@ -16,12 +16,15 @@ SOURCE = ROOT / "native" / "bindings" / "src"
 # From top to bottom; a directory stands for its files. A file uses lines below its own only, or its own directory.
 LAYERS = [
     "lib",
+    "http3",
     "protocol",
     "version",
     "websocket",
     "cores heads",
+    "h3",
     "udp",
     "h1 h2 ws tcp",
+    "streams",
     "asgi conn",
     "base",
 ]

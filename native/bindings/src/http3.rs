@@ -20,8 +20,9 @@ use crate::tcp::reactor::Poller;
 use crate::tcp::slot::ConnectionSlot;
 use crate::tcp::tls::config::TLSConfig;
 use crate::udp::connection::Connection as Quic;
-use crate::udp::handler::{Handler, Opener, Why};
+use crate::udp::handler::Handler;
 use crate::udp::listening::{Listening, Settings};
+use crate::udp::opener::{Opener, Why};
 use crate::version::Served;
 
 /// What clients have to offer by ALPN.

@@ -25,8 +25,6 @@ use crate::tcp::tls::config::Current;
 pub(super) trait Keeper {
     /// Serve `connection` in the present turn if it is to be served in it, or the next.
     fn queue(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()>;
-    /// Send at once what a connection has to say.
-    fn send(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()>;
     /// The turns in which connections are served.
     fn turns(&self) -> Rc<dyn Turns>;
     /// Whether packets wait that no turn has read.
@@ -58,6 +56,8 @@ pub(crate) struct Connection {
     pub(super) is_queued: Cell<bool>,
     /// The endpoint has forgotten it: its handle may mean another one.
     pub(super) is_gone: Cell<bool>,
+    /// Its events are being delivered: what it has to say is sent then.
+    pub(super) is_served: Cell<bool>,
     /// It is among those that wait for a socket.
     pub(super) is_blocked: Cell<bool>,
     /// The address of the socket that it was accepted by.
@@ -89,6 +89,7 @@ impl Connection {
             phase: Cell::new(Phase::Shaking),
             is_queued: Cell::new(false),
             is_gone: Cell::new(false),
+            is_served: Cell::new(false),
             is_blocked: Cell::new(false),
             bound,
             socket: Cell::new(socket),
@@ -142,7 +143,7 @@ impl Connection {
 
     /// Have the endpoint look after what has changed.
     fn changed(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        if self.is_queued.get() {
+        if self.is_queued.get() || self.is_served.get() {
             return Ok(());
         }
         self.keeper.upgrade().map_or(Ok(()), |keeper| keeper.queue(py, self))
@@ -200,11 +201,6 @@ impl Connection {
     }
 
     // The connection as a whole.
-
-    /// Send what was written now, and not at the end of the turn.
-    pub(crate) fn flush(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.keeper.upgrade().map_or(Ok(()), |keeper| keeper.send(py, self))
-    }
 
     /// Close the connection by a code of the application's protocol. [`Handler::on_lost`] follows.
     pub(crate) fn close(self: &Rc<Self>, py: Python<'_>, code: u64, reason: &str) -> PyResult<()> {

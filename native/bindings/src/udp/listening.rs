@@ -14,7 +14,8 @@ use pyo3::types::PyDict;
 use quic::{Accepted, Drain, Event, Handle, Limits, Lost, Received};
 
 use super::connection::{Connection, Keeper, Phase};
-use super::handler::{Handler, Opener, Why};
+use super::handler::Handler;
+use super::opener::{Opener, Why};
 use super::socket::{Buffers, Sent, Socket};
 use super::timeouts::Timeouts;
 use crate::base::panic::describe;
@@ -318,7 +319,10 @@ impl Listening {
             return Ok(());
         }
         self.reactor.rehearse("datagram");
-        if let Err(error) = self.deliver(py, connection) {
+        connection.is_served.set(true);
+        let delivered = self.deliver(py, connection);
+        connection.is_served.set(false);
+        if let Err(error) = delivered {
             self.fail(py, connection, error)?;
         }
         self.transmit(py, connection)?;
@@ -482,6 +486,7 @@ impl Listening {
     #[cold]
     fn contain(&self, py: Python<'_>, connection: &Rc<Connection>, text: &str) -> PyResult<()> {
         let line = format!("Native core panicked in datagram, closing the connection: {text}");
+        connection.is_served.set(false);
         let logged = self.reactor.log(py, "error", &line);
         let closed = catch_unwind(AssertUnwindSafe(|| {
             let lost = self.lose(py, connection, &Lost::ClosedHere);
@@ -556,15 +561,6 @@ impl Keeper for Listening {
         }
         self.queue.borrow_mut().push_back(connection.clone());
         if self.reactor.is_running() { Ok(()) } else { self.reactor.ask_for_turn(py) }
-    }
-
-    fn send(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()> {
-        if self.state.get() == State::Closed || connection.is_gone.get() {
-            return Ok(());
-        }
-        self.transmit(py, connection)?;
-        self.timeouts.set(connection, connection.timeout());
-        self.timeouts.arm().map_err(Into::into)
     }
 
     fn turns(&self) -> Rc<dyn Turns> {

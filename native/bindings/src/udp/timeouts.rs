@@ -64,11 +64,6 @@ impl Timeouts {
         Some((index, due))
     }
 
-    /// Whether a connection is due.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.entries.borrow().first().is_some_and(|(due, _)| *due <= now)
-    }
-
     /// Have the timer fire in time. It may fire too early, for a connection that has put it off.
     pub(super) fn arm(&self) -> io::Result<()> {
         let Some((first, _)) = self.entries.borrow().first().copied() else { return Ok(()) };
