@@ -16,11 +16,15 @@ SOURCE = ROOT / "native" / "bindings" / "src"
 # From top to bottom; a directory stands for its files. A file uses lines below its own only, or its own directory.
 LAYERS = [
     "lib",
+    "http3",
     "protocol",
     "version",
     "websocket",
     "cores heads",
+    "h3",
+    "udp",
     "h1 h2 ws tcp",
+    "streams",
     "asgi conn",
     "base",
 ]
@@ -162,7 +166,7 @@ def test_no_file_uses_itself_in_a_circle() -> None:
 def test_no_version_of_http_is_known_below_its_directory(subtests: pytest.Subtests) -> None:
     for path in FILES:
         with subtests.test(name_of(path)):
-            if directory_of(name_of(path)) in ("asgi", "conn", "base", "tcp"):
+            if directory_of(name_of(path)) in ("asgi", "conn", "base", "tcp", "udp"):
                 assert not re.search(r"\bwire::(h1|h2|ws)\b", silenced(path.read_text("utf-8"))), (
                     f"{path} names a version"
                 )

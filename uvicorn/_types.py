@@ -616,6 +616,9 @@ class ProtocolConfig(Protocol):
     retry_after: int
     on_disconnect: Literal["ignore", "cancel"]
     on_disconnect_grace: float
+    http3: bool
+    http3_early_data: bool
+    http3_max_concurrent_streams: int
 
     @property
     def asgi_extensions(self) -> Sequence[str]: ...

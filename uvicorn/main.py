@@ -445,6 +445,10 @@ def run(
     otel_sample_ratio: float | None = None,
     otel_query: bool = False,
     tls: TLSType = "auto",
+    http3: bool = False,
+    http3_alt_svc: str | None = None,
+    http3_early_data: bool = False,
+    http3_max_concurrent_streams: int = 128,
     app_dir: str | None = None,
 ) -> None:
     # The signature is written by scripts/sync-settings: end.
@@ -564,6 +568,10 @@ def _supervise(config: Config, server: Server) -> None:
             _run_threads(config, sockets, stack.close)
             return
         if config.should_reload:
+            if config.http3:
+                slots = config.open_udp_slots(sockets, 1, is_alone=True)
+                last.callback(slots.close)
+                server.udp_slots = slots.take()
             supervisor = this.ChangeReload(config, target=server.run, sockets=sockets)
         else:
             supervisor = this.Multiprocess(config, sockets=sockets)

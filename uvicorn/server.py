@@ -28,6 +28,7 @@ from uvicorn._compat import asyncio_run
 from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming, fail
 from uvicorn.hooks import original, overrides, replaced
+from uvicorn.listening import handover
 from uvicorn.listening import sockets as listening
 from uvicorn.listening.acceptor import HANDSHAKE_TIMEOUT, Checkpoint, NativeAcceptor
 from uvicorn.listening.connection_limit import ConnectionLimit
@@ -59,6 +60,8 @@ from uvicorn.serving.wakeup import awake
 if TYPE_CHECKING:
     from uvicorn.lifespan.off import LifespanOff
     from uvicorn.lifespan.on import LifespanOn
+    from uvicorn.listening.udp import HTTP3Endpoint
+    from uvicorn.listening.udp_slots import UDPSlot, UDPSlots
     from uvicorn.observing.debugging import Debugging, Observer
     from uvicorn.observing.measurement import Measurement
     from uvicorn.observing.probe import Probe
@@ -111,9 +114,11 @@ class Server:
         load_place: where this server tells others that accept from the same sockets how many connections it has.
         metrics_page: where this server counts, if its supervisor serves the metrics; otherwise it serves them itself.
         loop_state: the state of its event loop, for probes, if its supervisor answers those; otherwise it answers them.
+        udp_slots: for HTTP/3, from its supervisor; it uses the first one. None if it opens its own.
     """
 
     lifespan: LifespanOn | LifespanOff
+    udp_slots: Sequence[UDPSlot] | None = None  # not reset: the reloader gives it to a server that is pickled later
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -138,6 +143,8 @@ class Server:
         self._certificate_watch: CertificateWatch | None = None
         self._debugging: Debugging | None = None
         self._probe: Probe | None = None
+        self._http3: HTTP3Endpoint | None = None
+        self._own_slots: UDPSlots | None = None
         self._cleanup = contextlib.ExitStack()  # stops the observers of the event loop
         self.stage = Stage.STARTING
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -376,6 +383,9 @@ class Server:
             self.servers = await self._listen(bound)
         except OSError as exc:
             self._blame(exc, sockets)
+        if self.config.http3:
+            with blaming("http3=True", status=STARTUP_FAILURE):
+                self._serve_http3(bound)
         self._watch_certificates()
         self.config.reporters[asyncio.get_running_loop()] = self.report
         if sockets is None:
@@ -530,6 +540,58 @@ class Server:
             config.rule_out_rustls("the event loop's transports carry it")
         return listeners
 
+    # HTTP/3
+
+    def _serve_http3(self, bound: Sequence[socket.socket]) -> None:
+        """Listen on UDP, too, in a slot of the supervisor or in one of its own."""
+        from uvicorn.listening import udp
+
+        slots = self.udp_slots
+        if slots is None:
+            self._own_slots = own = self.config.open_udp_slots(bound, 1)
+            slots = own.take()
+        if not slots:
+            return  # the supervisor has none left, and has logged that
+        slot, loop = slots[0], asyncio.get_running_loop()
+        checkpoint = _checkpoint(self.config, self.connection_limit, self.server_state.metrics)
+        counted = checkpoint.counted(lambda: None)
+        fields, alt_svc = self.config.encoded_headers, udp.alt_svc(self.config.http3_alt_svc, slot.ports)
+
+        def make(slot: UDPSlot, descriptors: Sequence[int]) -> udp.NativeListener:
+            listener, context = udp.native_listener(), self.config.ssl
+            assert listener is not None and context is not None, "Config has checked both"
+            pollers = [one.poller for one in self.servers if isinstance(one, NativeAcceptor)]
+            if not pollers:
+                raise OSError("there is no TCP socket")
+            return listener(
+                poller=pollers[0],
+                descriptors=descriptors,
+                factory=self._protocol_factory(loop),
+                context=context,
+                slot=slot.number,
+                generation=slot.generation,
+                secret=slot.secret,
+                enter=None if counted is None else counted.enter,
+                handshake_timeout=self.config.timeout_handshake or DEFAULT_HANDSHAKE_TIMEOUT,
+            )
+
+        def announce(is_serving: bool) -> None:
+            own = [] if not is_serving or alt_svc is None else [(b"alt-svc", alt_svc.encode("latin-1"))]
+            own = [] if any(name == b"alt-svc" for name, _ in fields) else own
+            self.server_state.configure(headers=[*fields, *own], date_header=self.config.date_header)
+
+        self._http3 = udp.HTTP3Endpoint(slot, make, announce)
+        self._http3.start()
+        if self._own_slots is not None:
+            self._own_slots.serve(slot)
+
+    def _end_http3(self) -> None:
+        if self._http3 is not None:
+            self._http3.close()
+        if self._own_slots is not None:
+            self._own_slots.close()
+        self._http3 = self._own_slots = None
+
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
         config = self.config
         protocol_class = config.http_protocol_class
@@ -624,6 +686,8 @@ class Server:
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse new connections, let the present ones end within the deadline, then shut the application down."""
         try:
+            if self._http3 is not None:
+                self._http3.leave()
             await self._keep_accepting()
             self._ending_since = time.monotonic()
             logger.info("Shutting down")
@@ -647,6 +711,7 @@ class Server:
 
     def _let_go(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let go of everything that would keep `loop`, on which this server served, and the application alive."""
+        self._end_http3()
         self.server_state.close()
         self._cleanup.close()
         self.config.reporters.pop(loop, None)
@@ -675,6 +740,8 @@ class Server:
         for sock in sockets or []:
             sock.close()
         await first_of(listening.wait_opened(self.servers), self._flag("force_exit").wait())
+        if self._http3 is not None:
+            await first_of(self._http3.wait_refused(), self._flag("force_exit").wait())
 
     def _stop_listening(self) -> None:
         """Refuse new connections."""
@@ -682,6 +749,8 @@ class Server:
             self._certificate_watch.stop()
         for server in self.servers:
             server.close()
+        if self._http3 is not None:
+            self._http3.refuse(is_last=self._own_slots is not None and handover.current.is_in_charge)
         if self._source is not None:
             self._source.release()
             self._source = None

@@ -95,6 +95,9 @@ class UvicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no type infor
         Raises:
             SystemExit: the application could not start, with the status that ends gunicorn as a whole.
         """
+        if self.config.http3:
+            self.log.error("Workers of gunicorn cannot share UDP sockets: remove http3, or use `uvicorn --workers`.")
+            sys.exit(Arbiter.WORKER_BOOT_ERROR)
         # Before the coroutine is made: a loop that cannot be had exits here.
         loop_factory = self.config.get_loop_factory()
         asyncio_run(self._serve(), loop_factory=loop_factory)

@@ -235,3 +235,29 @@ def test_certificates_of_names_are_said(cwd: Path, tmp_path: Path) -> None:
     assert lines == ["main.test", "for *.a.test: *.a.test"]
     done = check(cwd, "app:app", "--ssl-certfile", "main.pem", "--ssl-cert", "*.a.test=main.key")
     assert done.returncode == 1 and "main.key" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="HTTP/3 needs Linux")
+@pytest.mark.parametrize(("alt_svc", "shown"), [(None, "these ports"), ("none", "none")])
+def test_http3_is_said_with_its_field(
+    alt_svc: str | None,
+    shown: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tls_certificate_server_cert_path: str,
+    tls_certificate_private_key_path: str,
+) -> None:
+    native = pytest.importorskip("uvicorn._native")
+    monkeypatch.setattr(native, "HTTP3Listener", object, raising=False)
+    certificate = (tls_certificate_server_cert_path, tls_certificate_private_key_path)
+    config = Config(
+        asgi_app,
+        log_config=None,
+        http2=True,
+        http3=True,
+        http3_alt_svc=alt_svc,
+        ssl_certfile=certificate[0],
+        ssl_keyfile=certificate[1],
+    )
+    said = dict(findings(config))
+    assert said["http"].endswith(", HTTP/1.1, HTTP/2 and HTTP/3")
+    assert said["http3"] == f"on the UDP ports of the same numbers, Alt-Svc: {shown}"

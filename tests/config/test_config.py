@@ -1000,6 +1000,49 @@ def test_http2_is_refused_in_one_line(http: str, log: Log, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
+        ({}, "Cannot use http3=True: HTTP/3 is always encrypted: set ssl_certfile and ssl_keyfile."),
+        (
+            {"tls": "openssl"},
+            "Cannot use http3=True, tls='openssl': HTTP/3 needs rustls: set tls to 'auto' or 'rustls'.",
+        ),
+        ({"uds": "s"}, "Cannot use http3=True, uds='s': HTTP/3 needs an IP address: name both in bind"),
+        ({"bind": ["unix:s"]}, "Cannot use http3=True, bind=['unix:s']: HTTP/3 needs an IP address: add HOST:PORT"),
+        ({"http3_alt_svc": ":443"}, "it must be like h3="),
+        ({"http": "h11"}, "Cannot use http3=True, http='h11': HTTP/3 needs the native core: build it, and set http="),
+        ({"http": "native", "core": None}, "this build of the native core has no HTTP/3: install uvicorn again."),
+        (
+            {"http": "native", "ssl_cert_reqs": 1},
+            "Cannot use http3=True: HTTP/3 needs rustls, and it rejects some certificates of clients, unless tls='",
+        ),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_http3_is_refused_in_one_line(
+    settings: dict[str, Any],
+    text: str,
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    tls_certificate_server_cert_path: str,
+    tls_certificate_private_key_path: str,
+) -> None:
+    if sys.platform != "linux":
+        text = "HTTP/3 needs Linux; elsewhere let a proxy serve it."
+    elif "http" in settings:
+        native = pytest.importorskip("uvicorn._native")
+        monkeypatch.setattr(native, "HTTP3Listener", settings.get("core", object), raising=False)
+    if settings:
+        certificate = (tls_certificate_server_cert_path, tls_certificate_private_key_path)
+        settings = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1], **settings}
+    with pytest.raises(ValueError) as caught:
+        config = {name: settings[name] for name in settings if name != "core"}
+        Config(app=asgi_app, log_config=None, http3=True, **config).check()
+    assert report_error(caught.value)
+    assert text in log()[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
         ({"http2_initial_window_size": 0}, "a whole number of bytes from 1 to 2147483647, not 0."),
         ({"http2_initial_window_size": 2**31}, "bytes from 1 to 2147483647, not 2147483648."),
         ({"http2_max_frame_size": 16383}, "bytes from 16384 to 16777215, not 16383."),

@@ -61,6 +61,7 @@ SPECIAL: dict[str, Sample] = {
     "ssl_version": Sample(["--ssl-version", "5"], 5),
     "headers": Sample(["--header", "A:b", "--header", "C:d"], [["A", "b"], ["C", "d"]], "A:b C:d"),
     "ws_shutdown_code": Sample(["--ws-shutdown-code", "1001"], 1001),
+    "http3_alt_svc": Sample(["--http3-alt-svc", 'h3=":443"; ma=60'], 'h3=":443"; ma=60'),
     "access_log_format": Sample(["--access-log-format", "%(h)s %({referer}i)s"], "%(h)s %({referer}i)s"),
     "lifecycle_path": Sample(["--lifecycle-path", "/-/"], "/-/"),
     "probe": Sample(["--probe", "127.0.0.1:9101"], "127.0.0.1:9101"),
@@ -137,6 +138,8 @@ def resolved(name: str, value: Any) -> Any:
     """What a configuration makes of a setting; the log configuration is left alone."""
     settings: dict[str, Any] = {"log_config": None, "reload": name not in ("systemd", "preload"), name: value}
     if name == "ssl_cert":
+        settings["ssl_certfile"] = "c"
+    if name == "http3":
         settings["ssl_certfile"] = "c"
     if name == "mount_cache_control":
         settings["mount"] = "/static=."

@@ -241,14 +241,14 @@ def test_reports_before_the_answer_are_not_the_answer(worker: ProcessWorker) -> 
 
 def test_parents_end_of_the_pipe_does_not_reach_the_child(worker: ProcessWorker) -> None:
     """MP-20: or the child would never see the parent's death."""
-    passed = {"config", "child_conn", "load_places", "metrics_pages", "loop_states", "_recorder"}
+    passed = {"config", "child_conn", "load_places", "metrics_pages", "loop_states", "udp_slots", "_recorder"}
     assert set(worker.__getstate__()) == passed
 
 
 def test_worker_in_the_child_has_what_it_needs() -> None:
     """MP-02"""
     worker = ProcessWorker.__new__(ProcessWorker)
-    lists: dict[str, Any] = {"load_places": [], "metrics_pages": [], "loop_states": []}
+    lists: dict[str, Any] = {"load_places": [], "metrics_pages": [], "loop_states": [], "udp_slots": []}
     nothing: dict[str, Any] = {"child_conn": None, "_recorder": None, **lists}
     worker.__setstate__({"config": make_config(), **nothing})
     assert isinstance(worker.server, Server)

@@ -54,7 +54,7 @@ from uvicorn.config.settings import (
     Settings,
     WSProtocolType,
 )
-from uvicorn.hooks import original, overrides, refuse_never_called, value_beside
+from uvicorn.hooks import original, overrides, refuse_never_called, replaced, value_beside
 from uvicorn.importer import ImportFromStringError, import_from_string
 from uvicorn.listening import handover
 from uvicorn.listening.sockets import bind_sockets
@@ -76,6 +76,7 @@ from uvicorn.rules.syntax import without_secrets
 if TYPE_CHECKING:
     import asyncio
 
+    from uvicorn.listening.udp_slots import UDPSlots
     from uvicorn.middleware.in_flight import InFlight
     from uvicorn.middleware.wsgi import WSGIMiddleware
     from uvicorn.tls.context import create_ssl_context
@@ -559,7 +560,7 @@ class Config(Settings):
         # "auto" is never wrong, and a module of the application's is not the parent's to import.
         if is_ours(self.loop, LOOP_FACTORIES):
             self.get_loop_factory()
-        if is_ours(self.http, HTTP_PROTOCOLS) or (self.http2 and self.http == "auto"):
+        if is_ours(self.http, HTTP_PROTOCOLS) or ((self.http2 or self.http3) and self.http == "auto"):
             self._http_protocol_class()
         if self.interface != "wsgi" and is_ours(self.ws, WS_PROTOCOLS):
             self._implementation("ws", WS_PROTOCOLS)
@@ -674,6 +675,8 @@ class Config(Settings):
         """
         if self.tls == "rustls":
             raise SettingError(f"Cannot use tls='rustls': {reason}.")
+        if self.http3:
+            raise SettingError(f"Cannot use http3=True: HTTP/3 needs rustls, and {reason}.")
         if self.tls == "auto" and not self._encryption_logged:
             logger.info("TLS by OpenSSL, not rustls: %s.", reason)
             self._note_openssl()
@@ -732,6 +735,9 @@ class Config(Settings):
         if self.http2 and "h2" not in (self._alpn_protocols(implementation) or ()):
             with blaming("http2=True", f"http={self.http!r}"):
                 raise ValueError("HTTP/2 needs the native core: build it, and set http='auto' or 'native'.")
+        if self.http3:
+            with blaming("http3=True", f"http={self.http!r}"):
+                _check_http3(implementation)
         return implementation
 
     def _alpn_protocols(self, implementation: ProtocolFactory) -> Sequence[str] | None:
@@ -886,11 +892,49 @@ class Config(Settings):
         is_one = not self.bind and isinstance(self.host, str)
         return [self.bind_socket()] if is_one else self._bind()
 
+    def open_udp_slots(self, listeners: Iterable[Any], loops: int, *, is_alone: bool = False) -> UDPSlots:
+        """Open the UDP sockets of HTTP/3 beside these TCP sockets, for a number of event loops, and log where.
+
+        With `is_alone` no event loop ever starts while another one serves.
+
+        Raises:
+            SystemExit: an address cannot be bound.
+        """
+        if sys.platform == "win32":
+            raise NotImplementedError("HTTP/3 needs Linux")
+        else:
+            from uvicorn.listening.sockets import datagram_sockets
+            from uvicorn.listening.udp_slots import UDPSlots, count_for
+
+            try:
+                passed = datagram_sockets(self)
+                slots = UDPSlots.open(listeners, 1 if is_alone else count_for(loops), passed)
+            except OSError as exc:
+                fail("%s", exc, hint=getattr(exc, "hint", None))
+            slots.log(loops)
+            return slots
+
     def _bind(self, *, one: bool = False) -> list[socket.socket]:
         try:
             return bind_sockets(self, logger, one=one)
         except OSError as exc:
             fail("%s", exc, hint=getattr(exc, "hint", None))
+
+
+def _check_http3(implementation: ProtocolFactory) -> None:
+    """Refuse implementations that cannot serve HTTP/3.
+
+    Raises:
+        ValueError: this one cannot.
+    """
+    from uvicorn.listening.udp import native_listener
+
+    if not getattr(implementation, "speaks_http3", False):
+        raise ValueError("HTTP/3 needs the native core: build it, and set http='auto' or 'native'.")
+    if native_listener() is None:
+        raise ValueError("this build of the native core has no HTTP/3: install uvicorn again.")
+    if isinstance(implementation, type) and (names := replaced(implementation)):
+        raise ValueError(f"HTTP/3 would not call {', '.join(names)}, which the program overrides.")
 
 
 def __getattr__(name: str) -> Any:

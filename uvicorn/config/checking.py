@@ -35,13 +35,15 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
     loop = config.get_loop_factory()
     name = config.app if isinstance(config.app, str) else type(config.app).__name__
     yield "application", f"{name} ({config.interface})"
-    yield "http", f"{_name_of(config.http_protocol_class)}, HTTP/1.1{' and HTTP/2' if config.http2 else ''}"
+    yield "http", f"{_name_of(config.http_protocol_class)}, {_versions(config)}"
     yield "websocket", "none" if config.ws_protocol_class is None else _name_of(config.ws_protocol_class)
     yield "event loop", "of asyncio's policy" if loop is None else f"{loop.__module__}.{loop.__qualname__}"
     yield "shortcuts", _shortcuts()
     yield "lifespan", config.lifespan
     yield "processes", f"{config.workers}, event loops in each: {config.threads}"
     yield "listens", ", ".join(_places(config))
+    if config.http3:
+        yield "http3", f"on the UDP ports of the same numbers, Alt-Svc: {config.http3_alt_svc or 'these ports'}"
     for mount in config.mounts:
         yield "files", str(mount)
     if config.limit_active_requests is not None:
@@ -56,6 +58,11 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
         for host, certfile, _ in map(NamedCertificate.parse, config.ssl_cert if config.ssl_certfile else ()):
             with blaming(f"ssl_cert={host}={certfile}"):
                 yield "tls", f"for {host}: {_until(_shake_hands(config.ssl, certfile, host.replace('*', 'any', 1)))}"
+
+
+def _versions(config: Config) -> str:
+    versions = ["HTTP/1.1", *["HTTP/2"] * config.http2, *["HTTP/3"] * config.http3]
+    return " and ".join(filter(None, [", ".join(versions[:-1]), versions[-1]]))
 
 
 def _places(config: Config) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 Field = tuple[bytes, bytes]
@@ -14,6 +15,13 @@ _FRAMING = frozenset({"content-length", "transfer-encoding"})
 
 _CONTROL_CHARACTERS = frozenset(map(chr, [*range(0x20), 0x7F])) - {"\t"}
 """Characters that a field value must not contain (RFC 9110 section 5.5)."""
+
+
+_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PARAMETER = rf'[ \t]*;[ \t]*{_NAME}=(?:{_NAME}|"[ !#-\[\]-~]*")'
+_ALTERNATIVE = rf'{_NAME}="[A-Za-z0-9.:\[\]_-]*:[0-9]{{1,5}}"(?:{_PARAMETER})*'
+_ALT_SVC = re.compile(rf"clear|none|{_ALTERNATIVE}(?:[ \t]*,[ \t]*{_ALTERNATIVE})*")
+"""Values of Alt-Svc (RFC 7838 section 3), and `none` for no field."""
 
 
 def encode_fields(headers: Iterable[tuple[str, str]]) -> list[Field]:
@@ -44,6 +52,16 @@ def check_field(field: Sequence[str]) -> None:
         ValueError: it says why.
     """
     _encode(*field)
+
+
+def check_alt_svc(text: str) -> None:
+    """Refuse a text that is neither a value of Alt-Svc nor `none`.
+
+    Raises:
+        ValueError: it says the form.
+    """
+    if _ALT_SVC.fullmatch(text) is None:
+        raise ValueError('it must be like h3=":443"; ma=3600, or clear, or none.')
 
 
 def says_close(fields: Iterable[Field]) -> bool:

@@ -1115,6 +1115,42 @@ class Settings:
         help="What encrypts: `rustls`, several times faster, `openssl`, or rustls unless it lacks something that other "
         "settings ask for (`auto`); the log says so.",
     )
+    http3: bool = setting(
+        default=False,
+        section="HTTP/3",
+        kw_only=True,
+        protocols=True,
+        help="Serve HTTP/3 as well, on the UDP port with the number of each TCP port. It needs Linux, the native core "
+        "and TLS by rustls. Responses of HTTP/1.1 and HTTP/2 offer it (Alt-Svc).",
+    )
+    http3_alt_svc: str | None = setting(
+        default=None,
+        section="HTTP/3",
+        needs=("http3",),
+        check="uvicorn.config.default_headers:check_alt_svc",
+        kw_only=True,
+        help='Value of the field `alt-svc`, where clients reach another port than the server: `h3=":443"; ma=3600`. '
+        "`none` sends no such field. By default it names the server's UDP ports, for a day.",
+    )
+    http3_early_data: bool = setting(
+        default=False,
+        section="HTTP/3",
+        needs=("http3",),
+        kw_only=True,
+        protocols=True,
+        help="Serve requests in early data (0-RTT) of returning clients, which attackers can replay: those with a safe "
+        "method, others get 425.",
+    )
+    http3_max_concurrent_streams: int = setting(
+        default=128,
+        section="HTTP/3",
+        needs=("http3",),
+        kw_only=True,
+        minimum=1,
+        maximum=65536,
+        protocols=True,
+        help="Requests of one connection that may be in progress at a time. A client waits before it sends more.",
+    )
 
     def __post_init__(self) -> None:
         """Derive further attributes from the arguments; here none."""
@@ -1155,6 +1191,37 @@ class Relation(NamedTuple):
 RELATIONS = (
     Relation(("bind", "uds"), lambda c: c.bind and c.uds, "bind replaces uds: write bind=unix:PATH."),
     Relation(("bind", "fd"), lambda c: c.bind and c.fd is not None, "bind replaces fd: write bind=fd:NUMBER."),
+    Relation(
+        ("http3",),
+        lambda c: c.http3 and sys.platform != "linux",
+        "HTTP/3 needs Linux; elsewhere let a proxy serve it.",
+    ),
+    Relation(
+        ("http3",),
+        lambda c: c.http3 and not c.is_ssl,
+        "HTTP/3 is always encrypted: set ssl_certfile and ssl_keyfile.",
+    ),
+    Relation(
+        ("http3", "tls"),
+        lambda c: c.http3 and c.tls == "openssl",
+        "HTTP/3 needs rustls: set tls to 'auto' or 'rustls'.",
+    ),
+    Relation(
+        ("http3", "uds"),
+        lambda c: c.http3 and c.uds and c.fd is None,
+        "HTTP/3 needs an IP address: name both in bind, as HOST:PORT and unix:PATH.",
+    ),
+    Relation(
+        ("http3", "bind"),
+        lambda c: c.http3 and c.bind and all(text.startswith("unix:") for text in c.bind),
+        "HTTP/3 needs an IP address: add HOST:PORT to bind.",
+    ),
+    Relation(
+        ("http3_early_data",),
+        lambda c: c.http3_early_data and c.ssl_tickets == "none",
+        "has no effect without session tickets (ssl_tickets='none').",
+        is_fatal=False,
+    ),
     Relation(
         ("ssl_cert",),
         lambda c: c.ssl_cert and not (c.ssl_certfile or c.ssl_context_factory),

@@ -105,6 +105,12 @@ class Checkpoint(NamedTuple):
         """Whether there is nothing to pass."""
         return self.expects is None and self.connection_limit is None
 
+    def counted(self, tell: Callable[[], object]) -> CountedListener | None:
+        """Return what counts connections, if they are counted; `tell` is called when there is room again."""
+        if self.connection_limit is None:
+            return None
+        return CountedListener(self.connection_limit, tell, self.note_refused)
+
 
 OPEN = Checkpoint()
 """Nothing to pass."""
@@ -155,11 +161,7 @@ class Acceptor(asyncio.AbstractServer):
         self._checkpoint = checkpoint
         self._is_shared = is_shared
         self._listens = False
-        self._counted: CountedListener | None = None
-        if checkpoint.connection_limit is not None:
-            self._counted = CountedListener(
-                checkpoint.connection_limit, self._announce_capacity, checkpoint.note_refused
-            )
+        self._counted = checkpoint.counted(self._announce_capacity)
         self._rejections = Rejections(self._loop)
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None

@@ -24,7 +24,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 VARIABLE = "UVICORN_UPGRADE"
@@ -141,6 +141,89 @@ class Handed:
 
 
 @dataclass(frozen=True)
+class HandedSlots:
+    """The slots of HTTP/3 as the predecessor describes them; see `udp_slots`.
+
+    Attributes:
+        descriptors: for each address those of its group, in the order of the slots.
+        free: the slots that the successor may use.
+        locks: the descriptor of the file that shows which slots are read.
+        secret: of stateless resets and tokens, in hexadecimal digits.
+    """
+
+    descriptors: Sequence[Sequence[int]]
+    free: Sequence[int]
+    locks: int
+    secret: str = field(repr=False)
+
+    @classmethod
+    def parse(cls, members: dict[str, Any]) -> HandedSlots:
+        """Read it from JSON.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is invalid.
+        """
+        known = cls(**{one.name: members[one.name] for one in fields(cls)})
+        numbers = [*known.free, *known.all_descriptors()]
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError("slots and descriptors are integers")
+        sizes = {len(group) for group in known.descriptors}
+        if len(sizes) != 1 or 0 in sizes or not all(number in range(*sizes) for number in known.free):
+            raise ValueError("each address has a socket for each slot")
+        if len(bytes.fromhex(known.secret)) < 32:
+            raise ValueError("the secret of the slots has 32 bytes")
+        return known
+
+    def all_descriptors(self) -> list[int]:
+        """Return those of all sockets and of the file."""
+        return [*(number for group in self.descriptors for number in group), self.locks]
+
+
+@dataclass(frozen=True)
+class TakenSlots:
+    """The same, taken over: sockets and file belong to this process.
+
+    Attributes:
+        groups: the sockets of each address.
+    """
+
+    groups: Sequence[list[socket.socket]]
+    free: Sequence[int]
+    locks: int
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, handed: HandedSlots) -> TakenSlots:
+        """Open them.
+
+        Raises:
+            DescriptionError: a descriptor is no UDP socket.
+        """
+        groups = [[_inherited(number) for number in group] for group in handed.descriptors]
+        taken = cls(groups, handed.free, handed.locks, bytes.fromhex(handed.secret))
+        if any(sock.type != socket.SOCK_DGRAM for group in groups for sock in group):
+            taken.close()
+            raise DescriptionError("a slot of the predecessor is no UDP socket")
+        for group in groups:
+            for sock in group:
+                sock.setblocking(False)  # the same for all processes, and their duplicates take it from here
+        os.set_inheritable(handed.locks, False)
+        return taken
+
+    def has(self, address: Any) -> bool:
+        """Whether one of them is bound to this address."""
+        return any(group[0].getsockname() == address for group in self.groups)
+
+    def close(self) -> None:
+        """Close them all."""
+        for group in self.groups:
+            for sock in group:
+                sock.close()
+        with suppress(OSError):
+            os.close(self.locks)
+
+
+@dataclass(frozen=True)
 class Description:
     """All that a successor takes over.
 
@@ -148,11 +231,13 @@ class Description:
         sockets: those that it may serve.
         tickets: the secret of the session tickets, if they are shared.
         workers: by pool, how many workers were set and how many there are; the pool of a server without pools is `""`.
+        slots: of HTTP/3; several pools have as many.
     """
 
     sockets: Sequence[Handed] = ()
     tickets: Sequence[Any] | None = None
     workers: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    slots: Sequence[HandedSlots] = ()
 
     def encode(self) -> bytes:
         """Return one line of JSON."""
@@ -161,6 +246,7 @@ class Description:
             "sockets": [asdict(sock) for sock in self.sockets],
             "tickets": self.tickets,
             "workers": dict(self.workers),
+            "slots": [asdict(slots) for slots in self.slots],
         }
         return json.dumps(members).encode() + b"\n"
 
@@ -176,7 +262,8 @@ class Description:
             if members["format"] < FORMAT:
                 raise ValueError(f"format {members['format']} is unknown")
             workers = {pool: (int(set_to), int(kept)) for pool, (set_to, kept) in members.get("workers", {}).items()}
-            return cls([Handed.parse(one) for one in members["sockets"]], members.get("tickets"), workers)
+            slots = tuple(HandedSlots.parse(one) for one in members.get("slots", ()))
+            return cls([Handed.parse(one) for one in members["sockets"]], members.get("tickets"), workers, slots)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as exc:
             raise DescriptionError(
                 f"the description of the predecessor is invalid ({type(exc).__name__}: {exc})"
@@ -210,6 +297,9 @@ class Succession:
         self.tickets: Sequence[Any] | None = None
         self._workers: Mapping[str, Sequence[int]] = {}
         self._heirs: list[Heir] = []
+        self._slots: list[TakenSlots] = []
+        self._when_in_charge: list[Callable[[], object]] = []
+        self._when_serving: list[Callable[[], object]] = []
         self._control: socket.socket | None = None
         self._sockets: list[tuple[Handed, socket.socket]] = []
         self._dropped: list[Handed] = []
@@ -244,7 +334,9 @@ class Succession:
             control.settimeout(PATIENCE)
             description = Description.parse(_line_from(control))
             for handed in description.sockets:
-                self._sockets.append((handed, _inherited(handed)))
+                self._sockets.append((handed, _inherited(handed.descriptor)))
+            for slots in description.slots:
+                self._slots.append(TakenSlots.of(slots))
         except BaseException:
             self.forget()
             raise
@@ -307,6 +399,40 @@ class Succession:
                 return self._claim(handed, sock)
         return None
 
+    def take_slots(self, addresses: Sequence[Any]) -> TakenSlots | None:
+        """Return the predecessor's slots at one of these addresses; None if it has none.
+
+        Its sockets at other addresses are closed; the predecessor serves them until it ends.
+        """
+        found = next((slots for slots in self._slots if any(map(slots.has, addresses))), None)
+        if found is None:
+            return None
+        self._slots.remove(found)
+        for group in found.groups:
+            if group[0].getsockname() not in addresses:
+                for sock in group:
+                    sock.close()
+        return replace(found, groups=[group for group in found.groups if group[0].fileno() >= 0])
+
+    @property
+    def steers(self) -> bool:
+        """Whether this process says where datagrams go; its predecessor does until this one has reported."""
+        return self.phase in (Phase.ALONE, Phase.REPORTED)
+
+    def when_serving(self, callback: Callable[[], object]) -> None:
+        """Call it once this process is about to report that it serves, maybe at once or from another thread."""
+        if self.phase is Phase.TAKING_OVER:
+            self._when_serving.append(callback)
+        else:
+            callback()
+
+    def when_in_charge(self, callback: Callable[[], object]) -> None:
+        """Call it once this process is in charge, maybe at once or from another thread."""
+        if self.is_taking_over:
+            self._when_in_charge.append(callback)
+        else:
+            callback()
+
     def _claim(self, handed: Handed, sock: socket.socket) -> socket.socket:
         self._sockets.remove((handed, sock))
         return sock
@@ -317,6 +443,9 @@ class Succession:
             self._dropped.append(handed)
             sock.close()
         self._sockets = []
+        for slots in self._slots:
+            slots.close()
+        self._slots = []
 
     @property
     def sources(self) -> list[socket.socket]:
@@ -329,6 +458,8 @@ class Succession:
             return
         self.drop_rest()
         self.phase = Phase.REPORTED
+        for callback in self._when_serving:
+            callback()
         with suppress(OSError):  # the predecessor has ended, as `hear` is going to notice
             self._control.send(READY)
 
@@ -349,6 +480,9 @@ class Succession:
             logger.warning("Process [%d] ended before it handed over; serving in its place.", self.predecessor)
         feed, self._control = self._control, None
         self.phase, self.predecessor = Phase.ALONE, None
+        for callback in self._when_in_charge:
+            callback()
+        self._when_in_charge = []
         if self._heirs:
             self._feed = feed
             self._reader = threading.Thread(target=self._read_counts, args=(feed,), name="uvicorn-counts", daemon=True)
@@ -469,13 +603,11 @@ def _host_of(address: Any) -> tuple[str, int]:
     return address[0].partition("%")[0], address[3] if len(address) > 3 else 0
 
 
-def _inherited(handed: Handed) -> socket.socket:
+def _inherited(descriptor: int) -> socket.socket:
     try:
-        sock = socket.socket(fileno=handed.descriptor)
+        sock = socket.socket(fileno=descriptor)
     except OSError as exc:
-        raise DescriptionError(
-            f"descriptor {handed.descriptor} of the predecessor is no socket ({exc.strerror})"
-        ) from None
+        raise DescriptionError(f"descriptor {descriptor} of the predecessor is no socket ({exc.strerror})") from None
     sock.set_inheritable(False)
     return sock
 

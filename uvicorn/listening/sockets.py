@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 LONGEST_UNIX_PATH = 107 if sys.platform == "linux" else 103
 """Bytes in `sun_path` before its NUL."""
 
+PORTS_TRIED = 100
+"""Free TCP ports that are tried for one that is free for UDP, too."""
+
 _RUNNING = "Uvicorn running on "
 _QUIT = " (Press CTRL+C to quit)"
 
@@ -122,13 +125,14 @@ def source_of(config: SocketConfig, given: Sequence[socket.socket] | None = None
     """The source in force: sockets that were given, then `bind`, then `fd`, then `uds`, then host and port."""
     if given is not None:
         return Given(given)
+    with_udp = getattr(config, "http3", False)
     if config.bind:
-        return Several(config.bind, _scheme(config))
+        return Several(config.bind, _scheme(config), with_udp=with_udp)
     if config.fd is not None:
         return Descriptor(config.fd)
     if config.uds:
         return UnixPath(config.uds)
-    return Address(config.host, config.port, _scheme(config))
+    return Address(config.host, config.port, _scheme(config), with_udp=with_udp)
 
 
 def setting_of(config: SocketConfig) -> str | None:
@@ -173,6 +177,20 @@ def check_unix_path(path: str) -> None:
     """
     if (length := len(os.fsencode(path))) > LONGEST_UNIX_PATH:
         raise ValueError(f"the path of a Unix socket has at most {LONGEST_UNIX_PATH} bytes, not {length}.")
+
+
+def datagram_sockets(config: SocketConfig) -> list[socket.socket]:
+    """Return duplicates of the UDP sockets among the descriptors that `bind` names.
+
+    Raises:
+        OSError: a descriptor is not open, or the service manager has handed over none.
+    """
+    found: list[socket.socket] = []
+    with _closing_on_error(found):
+        for place in map(place_of, config.bind):
+            if isinstance(place, Descriptor | Passed):
+                found += [socket.socket(fileno=os.dup(number)) for number in place.datagrams()]
+    return found
 
 
 def unix_paths(config: SocketConfig) -> list[str]:
@@ -378,11 +396,22 @@ def _native_server(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> tupl
 
 
 class Address:
-    """A host and a port. A host that is not set means all interfaces; a list of hosts means each of them."""
+    """A host and a port. A host that is not set means all interfaces; a list of hosts means each of them.
+
+    Attributes:
+        with_udp: whether a free port has to be free for UDP, too.
+    """
 
     def __init__(
-        self, host: str | Sequence[str] | None, port: int, scheme: str = "http", *, name: str | None = None
+        self,
+        host: str | Sequence[str] | None,
+        port: int,
+        scheme: str = "http",
+        *,
+        name: str | None = None,
+        with_udp: bool = False,
     ) -> None:
+        self.with_udp = with_udp
         self._name = name or f"host={host!r}"
         self._host = host
         self._hosts = [host] if host is None or isinstance(host, str) else list(host)
@@ -396,25 +425,34 @@ class Address:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         if (taken := handover.current.take(family, (self._host, self._port))) is not None:
             return [taken]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        with _closing_on_error([sock]), _naming(self._name, socket.gaierror):
-            _bind_tcp(sock, (self._host, self._port))
-        return [sock]
+        with _naming(self._name, socket.gaierror):
+            return [self._bind(family, (self._host, self._port))]
 
     def bind_one(self) -> list[socket.socket]:
         """The same, but all interfaces share one socket, for both families where the system has IPv6."""
         if self._host is not None:
             return self.bind()
         try:
-            sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
-            with _closing_on_error([sock]):
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-                _bind_tcp(sock, ("::", self._port))
+            return [self._bind(socket.AF_INET6, ("::", self._port), v6_only=False)]
         except OSError as exc:
             if exc.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 raise
-            return Address("0.0.0.0", self._port).bind()
-        return [sock]
+            return Address("0.0.0.0", self._port, with_udp=self.with_udp).bind()
+
+    def _bind(self, family: int, address: Any, v6_only: bool | None = None) -> socket.socket:
+        """Bind a socket; for a free port, one that UDP can have, too, if it needs that."""
+        for _ in range(PORTS_TRIED):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            with _closing_on_error([sock]):
+                if v6_only is not None:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6_only)
+                _bind_tcp(sock, address)
+            if not self.with_udp or address[1] != 0 or _is_free_for_udp(sock.getsockname(), family):
+                return sock
+            sock.close()
+        raise AddressError(
+            errno.EADDRINUSE, "error while attempting to bind: no free port is free for UDP, too (http3)"
+        )
 
     async def open(self) -> list[socket.socket]:
         """A socket for every address the host resolves to; no host means all interfaces.
@@ -461,13 +499,9 @@ class Address:
     def _open_one(self, family: int, address: Any) -> socket.socket:
         if (taken := handover.current.take(family, address)) is not None:
             return taken
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        with _closing_on_error([sock]):
-            if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY"):
-                # All interfaces are two sockets, one of each family; they would collide otherwise.
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            _bind_tcp(sock, address)
-        return sock
+        # All interfaces are two sockets, one of each family; they would collide otherwise.
+        v6_only = True if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY") else None
+        return self._bind(family, address, v6_only)
 
     def check(self) -> None:
         """A running server may have it."""
@@ -606,6 +640,10 @@ class Descriptor:
         needed = "a TCP or Unix stream socket that can listen is needed (ListenStream= of systemd)"
         return PlaceError(number, f"descriptor {self._fd} is {fault}; {needed}")
 
+    def datagrams(self) -> list[int]:
+        """The descriptor, if it is that of a UDP socket."""
+        return [self._fd] if _is_udp(self._fd) else []
+
     async def open(self) -> list[socket.socket]:
         """The same duplicate."""
         return self.bind()
@@ -633,20 +671,32 @@ class Passed:
     """The sockets that systemd has opened for this process, all or those with a given name.
 
     They stay open, so that clients are not refused while the service restarts.
+
+    Attributes:
+        skips_datagrams: whether UDP sockets are for `datagrams` only.
     """
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name
+        self.skips_datagrams = False
 
     def bind_each(self) -> list[socket.socket]:
         """A duplicate of each."""
-        from uvicorn.listening.systemd import passed_descriptors  # needed by few
-
         bound: list[socket.socket] = []
         with _closing_on_error(bound):
-            for descriptor in passed_descriptors(self._name):
-                bound += Descriptor(descriptor).bind()
+            for descriptor in self._descriptors():
+                if not (self.skips_datagrams and _is_udp(descriptor)):
+                    bound += Descriptor(descriptor).bind()
         return bound
+
+    def datagrams(self) -> list[int]:
+        """The descriptors of UDP sockets."""
+        return [descriptor for descriptor in self._descriptors() if _is_udp(descriptor)]
+
+    def _descriptors(self) -> list[int]:
+        from uvicorn.listening.systemd import passed_descriptors  # needed by few
+
+        return passed_descriptors(self._name)
 
     def check(self) -> None:
         """Only the service itself has them."""
@@ -662,9 +712,16 @@ class Several:
         ValueError: a member of the list names no place.
     """
 
-    def __init__(self, texts: Sequence[str], scheme: str) -> None:
+    def __init__(self, texts: Sequence[str], scheme: str, *, with_udp: bool = False) -> None:
         self._scheme = scheme
         self._places = [(text, place_of(text)) for text in texts]
+        if with_udp:
+            for _, place in self._places:
+                if isinstance(place, Passed):
+                    place.skips_datagrams = True
+                elif isinstance(place, Address):
+                    place.with_udp = True
+            self._places = [(text, place) for text, place in self._places if not _is_datagram(place)]
 
     def bind(self) -> list[socket.socket]:
         """The sockets of all; when one cannot be bound, none is."""
@@ -771,6 +828,15 @@ def _bind_tcp(sock: socket.socket, address: Any) -> None:
         raise AddressError(exc.errno, f"error while attempting to bind on address {address!r}: {reason}") from None
 
 
+def _is_free_for_udp(address: Any, family: int) -> bool:
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(address)
+        except OSError as exc:
+            return exc.errno != errno.EADDRINUSE
+        return True
+
+
 class PlaceError(OSError):
     """A place that cannot be bound; its text goes without the number."""
 
@@ -807,6 +873,22 @@ def _is_left_behind(path: str) -> bool:
         except OSError:
             return False
     return False
+
+
+def _is_datagram(place: object) -> bool:
+    return isinstance(place, Descriptor) and bool(place.datagrams())
+
+
+def _is_udp(descriptor: int) -> bool:
+    """Whether it is an open UDP socket."""
+    try:
+        sock = socket.socket(fileno=descriptor)
+    except OSError:
+        return False
+    try:
+        return sock.type == socket.SOCK_DGRAM and sock.family in (socket.AF_INET, socket.AF_INET6)
+    finally:
+        sock.detach()
 
 
 def _why_not_listening(sock: socket.socket) -> str | None:

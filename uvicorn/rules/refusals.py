@@ -46,6 +46,7 @@ HOST_MISSING = Refusal(400, "missing Host")
 HOST_REPEATED = Refusal(400, "more than one Host")
 HOST = Refusal(400, "malformed Host")
 EXPECTATION = Refusal(417, "unknown expectation")
+EARLY_DATA = Refusal(425, "early data, which may be a replay (http3_early_data, safe methods)")
 
 # The framing of the body (RFC 9112 sections 6 and 7).
 LENGTH = Refusal(400, "malformed Content-Length")

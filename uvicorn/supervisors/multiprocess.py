@@ -44,6 +44,7 @@ __all__ = ["SIGNALS", "Multiprocess", "Process", "Server", "get_subprocess"]
 
 if TYPE_CHECKING:
     from uvicorn.listening.systemd import Share
+    from uvicorn.listening.udp_slots import Occupancy
     from uvicorn.observing.debugging import LoopListing
     from uvicorn.observing.exposition import Exposition, MetricsAggregator, WorkerFigures
     from uvicorn.observing.on_demand import Arrivals
@@ -137,6 +138,7 @@ class Multiprocess:
         self._is_writing = threading.Lock()
         self._start = WorkerStart(config)
         self.aggregator = None if config.metrics is None else _new_aggregator(config)
+        self._udp_slots = config.open_udp_slots(sockets, config.workers * config.threads) if config.http3 else None
         self._placed: list[Process] = []
         self._states_made = 0
         self._pool = WorkerSet(
@@ -173,6 +175,9 @@ class Multiprocess:
             self._states_made += 1
             name = f"uvicorn-loops-{os.getpid()}-{id(self):x}-{self._states_made}"
             worker.loop_states = [LoopState.make(f"{name}-{number}") for number in range(self.config.threads)]
+        if self._udp_slots is not None:
+            worker.udp_slots = self._udp_slots.take(self.config.threads)
+            worker.on_leave = self._steer
         worker.pool_environment = self.pool_environment
         worker.should_exit = self.should_exit
         self._placed.append(worker)
@@ -189,6 +194,19 @@ class Multiprocess:
                 server.forget()
         for worker in self._placed:
             worker.forget()
+        if self._udp_slots is not None:
+            self._udp_slots.forget()
+
+    def _steer(self) -> None:
+        """Have HTTP/3 connections reach the workers that serve them, new ones those that accept."""
+        if self._udp_slots is None:
+            return
+        self._udp_slots.is_ending = self.should_exit.is_set()
+        for worker in self._placed:
+            for slot in worker.udp_slots or ():
+                self._udp_slots.enter(slot.number, _occupancy(worker))
+        self._udp_slots.look()
+        self._udp_slots.steer()
 
     def _take_places_back(self) -> None:
         """Take back the load places of workers that have ended or never started; their counts stay.
@@ -208,6 +226,9 @@ class Multiprocess:
                     self.aggregator.retire(page)
             for state in worker.loop_states:
                 state.close()
+            if self._udp_slots is not None:
+                for slot in worker.udp_slots or ():
+                    self._udp_slots.give_back(slot)
 
     # Life
 
@@ -242,7 +263,7 @@ class Multiprocess:
             handlers.restore()
             self._wakeup.close()
             self._loads = None
-            for server in (self._exposition, self._probe):
+            for server in (self._exposition, self._probe, self._udp_slots):
                 if server is not None:
                     server.close()
         self._log("Stopping parent process [%d]")
@@ -381,7 +402,10 @@ class Multiprocess:
             due, sources = self._pool.next_deadline(), self._pool.sources
         beat = None if self.notifier is None else self.notifier.due
         upgrade = None if self._own_upgrades is None else self._own_upgrades.next_deadline()
-        deadline = min((when for when in (due, beat, upgrade, self._refuse_at) if when is not None), default=None)
+        slots = None if self._udp_slots is None else self._udp_slots.due
+        deadline = min(
+            (when for when in (due, beat, upgrade, slots, self._refuse_at) if when is not None), default=None
+        )
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         if not self.should_exit.is_set() and not self.is_pool:
             sources = [*sources, *handover.current.sources, *(self.upgrades.sources if self.upgrades else ())]
@@ -436,8 +460,10 @@ class Multiprocess:
 
     def _watch(self) -> None:
         with self._lock:
+            self._steer()  # before a new worker is started, which takes time
             self._pool.watch()
             self._take_places_back()
+            self._steer()
             # An application that was imported here may have started processes that it waits for itself.
             if is_init() and not self.config.preload:
                 collect_orphans()
@@ -550,6 +576,17 @@ class Multiprocess:
             return
         with self._lock:
             self._pool.scale(self._pool.size - 1)
+
+
+def _occupancy(worker: Process) -> Occupancy:
+    """Return the state of a worker's slots."""
+    from uvicorn.listening.udp_slots import Occupancy
+
+    if worker.exitcode is not None:
+        return Occupancy.FREE
+    if worker.is_leaving or worker.stage > Stage.RETIRING:
+        return Occupancy.DRAINING
+    return Occupancy.STARTING if worker.stage is Stage.STARTING else Occupancy.ACCEPTING
 
 
 def _note_unhandled(name: str) -> None:

@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ from uvicorn.supervisors.health import LoopProbe
 from uvicorn.supervisors.signals import Wakeup
 
 if TYPE_CHECKING:
+    from uvicorn.listening.udp_slots import UDPSlot, UDPSlots
     from uvicorn.observing.probe import Probe
 
 logger = logging.getLogger("uvicorn.error")
@@ -61,6 +62,7 @@ class ThreadedServer:
         load_places: where each loop tells the others how many connections it has.
         metrics_pages: where each loop counts, if a supervisor serves the metrics.
         loop_states: the state of each loop, if a supervisor answers probes.
+        udp_slots: those for HTTP/3 of the loops, if a supervisor has opened them; some may have none.
     """
 
     def __init__(self, config: Config) -> None:
@@ -74,6 +76,8 @@ class ThreadedServer:
         self.load_places: list[WorkerLoad] = []
         self.metrics_pages: list[Page] = []
         self.loop_states: list[LoopState] = []
+        self.udp_slots: Sequence[UDPSlot] | None = None
+        self._own_slots: UDPSlots | None = None
         self._stage = Stage.STARTING
         self._reached: list[Stage] = []
         self._reporting = threading.Lock()
@@ -129,6 +133,10 @@ class ThreadedServer:
             # connection that another has taken.
             sock.setblocking(False)
         table = None if self.load_places else LoadTable.make()
+        if self.config.http3 and self.udp_slots is None:
+            with blaming("http3=True", status=STARTUP_FAILURE):
+                self._own_slots = self.config.open_udp_slots(sockets, self.config.threads)
+                self.udp_slots = self._own_slots.take(self.config.threads)
         exposition = self._expose()
         self._wakeup.open()
         threads: list[threading.Thread] = []
@@ -143,6 +151,8 @@ class ThreadedServer:
                 self._wait_for(threads)
         finally:
             self._wakeup.close()
+            if self._own_slots is not None:
+                self._own_slots.close()
             if exposition is not None:
                 exposition.close()
 
@@ -207,6 +217,8 @@ class ThreadedServer:
             server.metrics_page = self.metrics_pages[number]
         if self.loop_states:
             server.loop_state = self.loop_states[number]
+        if self.udp_slots is not None:
+            server.udp_slots = self.udp_slots[number : number + 1]
         self._reached.append(Stage.STARTING)
         server.on_stage = lambda stage: self._note(number, stage)
         server.on_reload = lambda begins: self.on_reload(number, begins)
@@ -266,6 +278,12 @@ class ThreadedServer:
 
     def _note(self, number: int, stage: Stage) -> None:
         """Called in the thread of a loop that has reached `stage`."""
+        if self._own_slots is not None and self.udp_slots is not None:
+            for slot in self.udp_slots[number : number + 1]:
+                if stage is Stage.SERVING:
+                    self._own_slots.serve(slot)
+                elif stage > Stage.RETIRING:
+                    self._own_slots.leave(slot)
         with self._reporting:
             self._reached[number] = stage
             if stage is Stage.SERVING:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import subprocess
 
     from uvicorn.listening.systemd import Share
+    from uvicorn.listening.udp_slots import UDPSlots
     from uvicorn.supervisors.threaded import ThreadedServer
 
 SEND_BUFFER = handover.LARGEST
@@ -306,6 +307,7 @@ class Upgrades:
             )
             self._status.begin()
             self._status.end(f"no process can be started ({exc})")
+            _take_slots_back()
             return False
         if self._notifier is not None:
             self._notifier.reloading()
@@ -327,9 +329,11 @@ class Upgrades:
         # Pools have secrets of their own, because one may ask for certificates of clients and another may not.
         secret = first.ticket_secret if len(self._configs) == 1 else None
         tickets = None if secret is None else secret.encode()
-        own = [handed.descriptor for handed in sockets]
-        descriptors = dict.fromkeys([*own, *_descriptors_of_starter(self._configs)])
-        return Description(sockets, tickets, self._workers()), list(descriptors)
+        slots = [own.hand_over() for own in _udp_slots()]
+        numbers = [handed.descriptor for handed in sockets]
+        numbers += [number for handed in slots for number in handed.all_descriptors()]
+        descriptors = dict.fromkeys([*numbers, *_descriptors_of_starter(self._configs)])
+        return Description(sockets, tickets, self._workers(), slots), list(descriptors)
 
     def _paths(self) -> list[str]:
         return [path for config in self._configs for path in unix_paths(config)]
@@ -365,6 +369,7 @@ class Upgrades:
                 self._note_failure(attempt)
             if attempt.state is State.GONE:
                 self._attempt = None
+                _take_slots_back()
             return False
 
     def _hand_over(self, attempt: Attempt) -> None:
@@ -386,6 +391,8 @@ class Upgrades:
 
     def _note_failure(self, attempt: Attempt) -> None:
         pid, reason = attempt.process.pid, attempt.reason
+        for slots in _udp_slots():
+            slots.steer_again()
         if not self._is_over:
             logger.error(
                 "The upgrade failed: process [%d] %s. Process [%d] keeps serving. Correct the error that [%d] has "
@@ -436,6 +443,18 @@ def _responders(use: Use) -> list[Any]:
     """The objects of this process that answer at an address of their own for this use, if there are any."""
     module = sys.modules.get(_RESPONDERS[use])
     return [] if module is None else list(module.running)
+
+
+def _udp_slots() -> list[UDPSlots]:
+    """The slots for HTTP/3 of this process, if it has any."""
+    module = sys.modules.get("uvicorn.listening.udp_slots")
+    return [] if module is None else list(module.running)
+
+
+def _take_slots_back() -> None:
+    """Use the slots that a successor was to have."""
+    for slots in _udp_slots():
+        slots.take_back()
 
 
 def _longest(times: Iterable[float | None]) -> float | None:

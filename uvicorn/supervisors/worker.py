@@ -35,6 +35,7 @@ from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
 from uvicorn.supervisors.signals import leave_signals_to_parent
 
 if TYPE_CHECKING:
+    from uvicorn.listening.udp_slots import UDPSlot
     from uvicorn.observing.debugging import LoopListing
     from uvicorn.observing.on_demand import Arrivals
     from uvicorn.observing.orders import Order
@@ -191,6 +192,9 @@ class ProcessWorker:
         should_exit: set when the supervisor is to end; `wait_until_ready` of a subclass gets it.
         metrics_pages: where each of them counts, if the metrics are served; to be set before `start`, too.
         loop_states: the state of each of them, if probes are answered; to be set before `start`, too.
+        udp_slots: those for HTTP/3, if it is served: one for each event loop, or fewer; to be set before `start`, too.
+        is_leaving: whether its parent has asked it to end, or killed it.
+        on_leave: called before its parent asks it to end.
         pool_environment: context manager entered while the process starts.
     """
 
@@ -201,6 +205,9 @@ class ProcessWorker:
         self.load_places: list[WorkerLoad] = []
         self.metrics_pages: list[Page] = []
         self.loop_states: list[LoopState] = []
+        self.udp_slots: list[UDPSlot] | None = None
+        self.is_leaving = False
+        self.on_leave: Callable[[], None] = lambda: None
         self.should_exit: threading.Event | None = None
         self._health_at = 0.0 if overrides(self, "is_alive", "ping", "_healthcheck") else None
         self.parent_conn, self.child_conn = Pipe()
@@ -266,6 +273,7 @@ class ProcessWorker:
             "load_places": self.load_places,
             "metrics_pages": self.metrics_pages,
             "loop_states": self.loop_states,
+            "udp_slots": self.udp_slots,
             "_recorder": self._recorder,
         }
 
@@ -284,6 +292,7 @@ class ProcessWorker:
             server = self._server = self._make_server()
             server.on_stage = lambda stage: self._child_end.report(stage, server.loops)
             server.has_successor = True
+            server.udp_slots = self.udp_slots
             for state in self.loop_states:
                 state.words[PROCESS] = os.getpid()
             if isinstance(server, Server):
@@ -367,6 +376,7 @@ class ProcessWorker:
         finally:
             # The child has its own by now; with ours closed, its death is the end of the pipe.
             self.child_conn.close()
+            self._close_slots()
 
     def forget(self) -> None:
         """Called in a child that was forked: the parent's ends, of its own pipes and of its siblings', are not its."""
@@ -382,6 +392,10 @@ class ProcessWorker:
         forget = getattr(self.process, "forget", None)
         if forget is not None:
             forget()
+
+    def _close_slots(self) -> None:
+        for slot in self.udp_slots or ():
+            slot.close()
 
     def close(self) -> None:
         """Close the parent's resources of a child that has been joined, or was never started.
@@ -405,6 +419,8 @@ class ProcessWorker:
 
     def terminate(self) -> None:
         """Tell the child to end gracefully; nothing if it has ended."""
+        self.is_leaving = True
+        self.on_leave()
         if self.process.pid is not None and self.process.exitcode is None:
             if sys.platform == "win32":
                 self._signal(signal.CTRL_BREAK_EVENT)
@@ -427,7 +443,7 @@ class ProcessWorker:
 
     def kill(self) -> None:
         """End the child without a graceful shutdown."""
-        self._was_killed = True
+        self._was_killed = self.is_leaving = True
         self.process.kill()
 
     def wait(self, timeout: float | None = None) -> None:

@@ -17,6 +17,8 @@ use crate::base::home::Home;
 use crate::conn::hub::Hub;
 use crate::h1::core::Core;
 use crate::h2::core::Core as Http2;
+#[cfg(target_os = "linux")]
+use crate::h3::core::Core as Http3;
 use crate::ws::core::Core as WebSockets;
 
 /// The cores of all protocols, which the native connections of one event loop share.
@@ -25,6 +27,9 @@ pub struct Cores {
     pub(crate) h1: ThreadBound<Rc<Core>>,
     /// If it is spoken.
     pub(crate) h2: ThreadBound<Option<Rc<Http2>>>,
+    /// If it is spoken.
+    #[cfg(target_os = "linux")]
+    pub(crate) h3: ThreadBound<Option<Rc<Http3>>>,
     pub(crate) ws: ThreadBound<Rc<WebSockets>>,
     config: Py<PyAny>,
     total_requests: Arc<AtomicU64>,
@@ -50,10 +55,18 @@ impl Cores {
         } else {
             None
         };
+        #[cfg(target_os = "linux")]
+        let h3 = if config.getattr_opt("http3")?.map_or(Ok(false), |http3| http3.is_truthy())? {
+            Some(Rc::new(Http3::new(home.clone(), hub.clone(), runner.clone(), config)?))
+        } else {
+            None
+        };
         let h1 = Rc::new(Core::new(home, hub, runner, config)?);
         Ok(Self {
             h1: ThreadBound::new(h1),
             h2: ThreadBound::new(h2),
+            #[cfg(target_os = "linux")]
+            h3: ThreadBound::new(h3),
             ws: ThreadBound::new(ws),
             config: config.clone().unbind(),
             total_requests,

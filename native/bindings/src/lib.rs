@@ -3,9 +3,12 @@
 //! Table of contents, nothing else. Rooms, each of which knows those below it only:
 //!
 //! ```text
-//! protocol · version · websocket · cores · heads    the objects that Python sees
+//! http3 · protocol · version · websocket · cores · heads    the objects that Python sees
+//! h3                  HTTP/3: between `wire`, `udp` and `asgi`
+//! udp                 QUIC connections over UDP sockets
 //! h1 · h2 · ws        HTTP/1.1 · HTTP/2 · WebSocket: between `wire`, `conn` and `asgi`
 //! tcp                 sockets, which carry connections
+//! streams             what connections of several streams share
 //! asgi · conn         one request · one connection; neither knows of the other
 //! base                Python objects, the event loop, buffers; `base::ffi` alone may be unsafe
 //! ```
@@ -16,9 +19,16 @@ mod conn;
 mod cores;
 mod h1;
 mod h2;
+#[cfg(target_os = "linux")]
+mod h3;
 mod heads;
+#[cfg(target_os = "linux")]
+mod http3;
 mod protocol;
+mod streams;
 mod tcp;
+#[cfg(target_os = "linux")]
+mod udp;
 mod version;
 mod websocket;
 mod ws;
@@ -61,6 +71,9 @@ mod native {
     use crate::cores::Cores;
     #[pymodule_export]
     use crate::heads::{FieldList, HeadReader};
+    #[cfg(target_os = "linux")]
+    #[pymodule_export]
+    use crate::http3::HTTP3Listener;
     #[pymodule_export]
     use crate::protocol::{Factory, HTTPProtocol};
     #[pymodule_export]
@@ -86,7 +99,7 @@ mod native {
         crate::base::panic::keep_panics();
         crate::tcp::acceptor::recognise_by(crate::protocol::recognise);
         crate::conn::handler::recognise_successors_by(crate::websocket::recognise);
-        crate::h2::tunnel::open_websockets_by(crate::websocket::open_on_stream);
+        crate::streams::tunnel::open_websockets_by(crate::websocket::open_on_stream);
         // The server reports unknown names of shortcuts.
         let _ = crate::base::shortcuts::Shortcuts::chosen(module.py());
         crate::asgi::awaitable::install_slots(module.py())

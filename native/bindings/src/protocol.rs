@@ -106,6 +106,12 @@ impl HTTPProtocol {
     fn served(&self) -> PyResult<Served> {
         Ok(self.version.here()?.served())
     }
+
+    /// The version of the connection.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn version(&self) -> PyResult<&Version> {
+        self.version.here()
+    }
 }
 
 #[pymethods]
@@ -173,6 +179,8 @@ impl HTTPProtocol {
                 Ok(())
             }
             Served::Http2(connection) => connection.announce_close(py),
+            #[cfg(target_os = "linux")]
+            Served::Http3(connection) => connection.announce_close(py),
         }
     }
 
@@ -181,6 +189,8 @@ impl HTTPProtocol {
         match self.served()? {
             Served::Http1(connection) => connection.shutdown(py),
             Served::Http2(connection) => connection.shutdown(py),
+            #[cfg(target_os = "linux")]
+            Served::Http3(connection) => connection.shutdown(py),
         }
     }
 
@@ -189,6 +199,8 @@ impl HTTPProtocol {
         match self.served()? {
             Served::Http1(connection) => connection.disconnect(py),
             Served::Http2(connection) => connection.disconnect(py),
+            #[cfg(target_os = "linux")]
+            Served::Http3(connection) => connection.disconnect(py),
         }
     }
 
@@ -198,15 +210,19 @@ impl HTTPProtocol {
         match self.served()? {
             Served::Http1(connection) => connection.transport(py),
             Served::Http2(connection) => connection.transport(py),
+            #[cfg(target_os = "linux")]
+            Served::Http3(connection) => connection.transport(py),
         }
     }
 
-    /// Bytes of responses that wait for the windows of HTTP/2; and how many have left so far, after they had waited.
+    /// Bytes of responses that wait for the windows of HTTP/2 or HTTP/3; and how many have left so far, after they had waited.
     #[getter]
     fn held_bodies(&self) -> PyResult<(usize, usize)> {
         Ok(match self.served()? {
             Served::Http1(_) => (0, 0),
             Served::Http2(connection) => connection.held_bodies(),
+            #[cfg(target_os = "linux")]
+            Served::Http3(connection) => connection.held_bodies(),
         })
     }
 
@@ -216,6 +232,8 @@ impl HTTPProtocol {
         Ok(match self.served()? {
             Served::Http1(connection) => connection.client(py),
             Served::Http2(connection) => connection.client(py),
+            #[cfg(target_os = "linux")]
+            Served::Http3(connection) => connection.client(py),
         })
     }
 
@@ -225,6 +243,8 @@ impl HTTPProtocol {
         Ok(match self.served()? {
             Served::Http1(connection) => connection.core.event_loop.clone_ref(py),
             Served::Http2(connection) => connection.core.event_loop.clone_ref(py),
+            #[cfg(target_os = "linux")]
+            Served::Http3(connection) => connection.core.event_loop.clone_ref(py),
         })
     }
 
@@ -234,6 +254,8 @@ impl HTTPProtocol {
         Ok(match self.served()? {
             Served::Http1(connection) => connection.core.config.clone_ref(py),
             Served::Http2(connection) => connection.core.config.clone_ref(py),
+            #[cfg(target_os = "linux")]
+            Served::Http3(connection) => connection.core.config.clone_ref(py),
         })
     }
 
@@ -243,6 +265,8 @@ impl HTTPProtocol {
         Ok(match self.served()? {
             Served::Http1(connection) => connection.scope(py),
             Served::Http2(connection) => connection.scope(py),
+            #[cfg(target_os = "linux")]
+            Served::Http3(connection) => connection.scope(py),
         })
     }
 
@@ -252,6 +276,8 @@ impl HTTPProtocol {
         Ok(match self.served()? {
             Served::Http1(connection) => connection.core.ws_protocol_class.clone_ref(py),
             Served::Http2(connection) => connection.core.ws_protocol_class.clone_ref(py),
+            #[cfg(target_os = "linux")]
+            Served::Http3(connection) => connection.core.ws_protocol_class.clone_ref(py),
         })
     }
 

@@ -21,6 +21,8 @@ use crate::conn::handler::Handler;
 use crate::h1::connection::{Connection as Http1, Leaving};
 use crate::h2::connection::Connection as Http2;
 use crate::h2::core::Core;
+#[cfg(target_os = "linux")]
+use crate::h3::connection::Connection as Http3;
 
 /// The protocol version.
 enum State {
@@ -32,6 +34,8 @@ enum State {
     },
     Http1(Rc<Http1>),
     Http2(Rc<Http2>),
+    #[cfg(target_os = "linux")]
+    Http3(Rc<Http3>),
 }
 
 /// The version of one connection, and the state machine of that version.
@@ -41,6 +45,8 @@ pub(crate) struct Version(RefCell<State>);
 pub(crate) enum Served {
     Http1(Rc<Http1>),
     Http2(Rc<Http2>),
+    #[cfg(target_os = "linux")]
+    Http3(Rc<Http3>),
 }
 
 impl Version {
@@ -57,7 +63,16 @@ impl Version {
         match &*self.0.borrow() {
             State::Undecided { http1, .. } | State::Http1(http1) => Served::Http1(http1.clone()),
             State::Http2(http2) => Served::Http2(http2.clone()),
+            #[cfg(target_os = "linux")]
+            State::Http3(http3) => Served::Http3(http3.clone()),
         }
+    }
+
+    /// A connection of QUIC, which has read nothing, becomes one of HTTP/3.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn become_http3(&self, http3: Rc<Http3>) {
+        let old = self.0.replace(State::Http3(http3));
+        drop(old);
     }
 
     fn is_undecided(&self) -> bool {
@@ -90,7 +105,7 @@ impl Version {
                     }
                     std::mem::take(begun)
                 }
-                State::Http1(_) | State::Http2(_) => data.to_vec(),
+                _ => data.to_vec(),
             }
         };
         self.decide(py, input.starts_with(PREFACE) || breaks_preface(&input))?.on_data(py, &input)
@@ -100,7 +115,7 @@ impl Version {
     pub(crate) fn end(&self, py: Python<'_>) -> PyResult<bool> {
         let begun = match &mut *self.0.borrow_mut() {
             State::Undecided { begun, .. } => std::mem::take(begun),
-            State::Http1(_) | State::Http2(_) => Vec::new(),
+            _ => Vec::new(),
         };
         let handler = self.decide(py, false)?;
         if !begun.is_empty() {
@@ -113,7 +128,7 @@ impl Version {
     fn decide(&self, py: Python<'_>, is_http2: bool) -> PyResult<Rc<dyn Handler>> {
         let found = match &*self.0.borrow() {
             State::Undecided { http1, core, .. } => Some((http1.clone(), core.clone())),
-            State::Http1(_) | State::Http2(_) => None,
+            _ => None,
         };
         let Some((http1, core)) = found else { return Ok(self.handler()) };
         let leaving = if is_http2 { http1.leave(py) } else { None };
@@ -141,6 +156,8 @@ impl Version {
         match self.served() {
             Served::Http1(http1) => http1,
             Served::Http2(http2) => http2,
+            #[cfg(target_os = "linux")]
+            Served::Http3(http3) => http3,
         }
     }
 
@@ -156,6 +173,8 @@ impl Version {
         match self.0.try_borrow().as_deref() {
             Ok(State::Undecided { http1, .. } | State::Http1(http1)) => http1.traverse(visit),
             Ok(State::Http2(http2)) => http2.traverse(visit),
+            #[cfg(target_os = "linux")]
+            Ok(State::Http3(http3)) => http3.traverse(visit),
             Err(_) => Ok(()),
         }
     }
@@ -165,6 +184,8 @@ impl Version {
         match self.served() {
             Served::Http1(http1) => http1.sides.clear(),
             Served::Http2(http2) => http2.sides.clear(),
+            #[cfg(target_os = "linux")]
+            Served::Http3(http3) => http3.sides.clear(),
         }
     }
 }

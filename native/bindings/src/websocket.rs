@@ -25,16 +25,17 @@ pub(crate) fn recognise(protocol: &Bound<'_, PyAny>) -> PyResult<Option<Rc<dyn H
     if is_untouched(&session, protocol)? { Ok(Some(session)) } else { Ok(None) }
 }
 
-/// Put `protocol`, a WebSocket of ours, on a stream of HTTP/2; returns the receiver of the stream's events.
+/// Put `protocol`, a WebSocket of ours, on a stream of this version of HTTP; returns the receiver of the stream's events.
 pub(crate) fn open_on_stream(
     protocol: &Bound<'_, PyAny>,
     stream: Rc<dyn Carrier>,
+    version: &'static str,
     parts: (&[u8], &[u8]),
     headers: &Bound<'_, PyList>,
     handshake: &Handshake<'_>,
 ) -> PyResult<Rc<dyn Handler>> {
     let session = protocol.cast::<WebSocketProtocol>()?.get().session.here()?.clone();
-    session.open_on(protocol, stream, parts, headers, handshake)?;
+    session.open_on(protocol, stream, version, parts, headers, handshake)?;
     Ok(session)
 }
 

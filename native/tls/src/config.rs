@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache, VerifierBuilderError,
+    WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
@@ -17,8 +18,11 @@ use crate::hello::Hello;
 use crate::key;
 use crate::pem::sections;
 use crate::provider::{ALL_CIPHER_SUITES, provider};
-use crate::tickets::{KeySource, Tickets};
+use crate::tickets::{KeySource, NoTickets, Tickets};
 use crate::verifier::{Accepting, error_of, path, text_of};
+
+/// Sessions that are kept for early data, of about 2 KiB each.
+const EARLY_DATA_SESSIONS: usize = 4096;
 
 /// One certificate and its private key.
 pub struct Certificate<'a> {
@@ -86,6 +90,7 @@ pub struct Config {
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// Handshakes go on without that.
     serves_unverified: bool,
+    speaks_tls13: bool,
 }
 
 impl Config {
@@ -122,7 +127,8 @@ impl Config {
         }
         let without_alpn = Arc::new(config.clone());
         config.alpn_protocols = settings.alpn;
-        Ok(Self { with_alpn: Arc::new(config), without_alpn, hosts, verifier, serves_unverified })
+        let speaks_tls13 = versions.contains(&&TLS13);
+        Ok(Self { with_alpn: Arc::new(config), without_alpn, hosts, verifier, serves_unverified, speaks_tls13 })
     }
 
     /// The settings for a client with this hello.
@@ -132,13 +138,39 @@ impl Config {
         if is_shared { self.with_alpn.clone() } else { self.without_alpn.clone() }
     }
 
+    /// The settings for QUIC (RFC 9001): TLS 1.3, and one of `protocols`, without which a client gets an alert.
+    ///
+    /// With `early_data` clients that come again may send data in their first flight. Each ticket is good once, and only where it was
+    /// made, so that nobody can repeat such data: sessions are kept in memory, and those of other workers are not resumed.
+    ///
+    /// Errors: a sentence without a full stop that says which setting does not fit.
+    pub fn for_quic(&self, protocols: &[Vec<u8>], early_data: bool) -> Result<Arc<ServerConfig>, String> {
+        let mut config = ServerConfig::clone(&self.without_alpn);
+        config.alpn_protocols = protocols.to_vec();
+        if !self.speaks_tls13 {
+            return Err("QUIC needs TLS 1.3".to_owned());
+        }
+        let suites = &config.crypto_provider().cipher_suites;
+        if !suites.iter().any(|suite| suite.tls13().is_some_and(|suite| suite.quic.is_some())) {
+            return Err("QUIC needs a cipher suite of TLS 1.3".to_owned());
+        }
+        if early_data && config.send_tls13_tickets > 0 {
+            config.max_early_data_size = u32::MAX;
+            config.session_storage = ServerSessionMemoryCache::new(EARLY_DATA_SESSIONS);
+            config.ticketer = Arc::new(NoTickets);
+            // Each costs memory, and clients rarely open several connections at once.
+            config.send_tls13_tickets = 1;
+        }
+        Ok(Arc::new(config))
+    }
+
     /// The certificates of `chain` that lead from its first one to an authority; the first one alone if none does.
-    pub(crate) fn path<'a, 'b>(&self, chain: &'a [CertificateDer<'b>]) -> Vec<&'a CertificateDer<'b>> {
+    pub fn path<'a, 'b>(&self, chain: &'a [CertificateDer<'b>]) -> Vec<&'a CertificateDer<'b>> {
         self.verifier.as_ref().map_or_else(Vec::new, |verifier| path(verifier.as_ref(), chain))
     }
 
     /// Why a chain is not good now, if that is so and it is served nevertheless.
-    pub(crate) fn error_of(&self, chain: &[CertificateDer<'_>]) -> Option<String> {
+    pub fn error_of(&self, chain: &[CertificateDer<'_>]) -> Option<String> {
         let verifier = self.verifier.as_ref().filter(|_| self.serves_unverified)?;
         error_of(verifier.as_ref(), chain)
     }

@@ -22,6 +22,28 @@ const CIPHER: usize = 32;
 /// Bytes of a key: its name, the key of the cipher, and bytes that only OpenSSL's form of tickets needs.
 pub const KEY: usize = 80;
 
+/// Writes no tickets: sessions are kept in memory.
+#[derive(Debug)]
+pub(crate) struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _ticket: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
 /// The keys of a period.
 #[derive(Clone)]
 pub struct TicketKeys {

@@ -1,5 +1,7 @@
 //! Abuse limits as values with behaviour.
 
+pub(crate) mod streams;
+
 /// The budget of a peer for waste. Refilled by honest work, never above where it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {

@@ -1,7 +1,7 @@
 //! Sans-IO HTTP and WebSocket for servers: bytes in, events out, bytes out.
 //!
 //! No socket, clock, thread, Python object or unsafe block is in here. The owner of those drives one [`h1::Connection`]
-//! per peer with four kinds of calls (and a [`h2::Connection`] or a [`ws::Connection`] in the same way):
+//! per peer with four kinds of calls (and a [`h2::Connection`], a [`h3::Connection`] or a [`ws::Connection`] in the same way):
 //!
 //! - **Read**: [`poll`](h1::Connection::poll) with all bytes that have arrived and are not consumed. It gives one
 //!   [`h1::Event`] and how many bytes to drop. Go on until it says `NeedMore`, `Busy`, `Switched` or `Closed`. A complete
@@ -62,13 +62,17 @@
 
 pub mod budget;
 pub mod error;
+pub mod fields;
 pub mod fingerprint;
 pub mod h1;
 pub mod h2;
+pub mod h3;
 pub mod headers;
 pub mod limits;
 pub mod method;
 pub mod otlp;
+pub mod priority;
+pub mod qpack;
 mod scan;
 mod scratch;
 pub mod status;

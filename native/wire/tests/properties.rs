@@ -59,6 +59,13 @@ proptest! {
         targets::h1_response(&data);
         targets::h1_exchange(&data);
         targets::h1_shared(&data);
+        targets::h3_qpack(&data);
+    }
+
+    /// Any order in which sections, entries and acknowledgements pass each other.
+    #[test]
+    fn sections_of_qpack_are_what_they_were_in_any_order(control in 0..16_u8, limit: u8, steps in vec(any::<u8>(), 0..400)) {
+        targets::h3_qpack(&[&[control, limit], &steps[..]].concat());
     }
 
     /// U6

@@ -31,6 +31,9 @@ class NativeProtocol(_native.HTTPProtocol, asyncio.Protocol):
     speaks_http2 = True
     """Where `Config.http2` says so."""
 
+    speaks_http3 = True
+    """Where `Config.http3` says so, and the native core has it."""
+
     never_called = (
         *("on_response_complete", "send_400_response", "timeout_keep_alive_handler", "handle_websocket_upgrade"),
         *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"),

@@ -79,6 +79,7 @@ names! {
     http_1_0 "1.0"
     http_1_1 "1.1"
     http_2 "2"
+    http_3 "3"
     http "http"
     https "https"
     write "write"

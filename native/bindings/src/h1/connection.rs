@@ -160,6 +160,13 @@ impl Connection {
         Some(Leaving { protocol, carrier, peer: self.peer.borrow().clone(), announced })
     }
 
+    /// The state that the lifespan left, and whether the connection is to serve one request only: for a version that takes the
+    /// place of this one before there is a transport.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn beginnings(&self, py: Python<'_>) -> (Py<PyDict>, bool) {
+        (self.peer.borrow().app_state.clone_ref(py), self.ending.get() != Ending::None)
+    }
+
     // The attributes of the protocol object.
 
     /// The peer's address.

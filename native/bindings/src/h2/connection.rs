@@ -19,24 +19,23 @@ use std::time::Instant;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 use wire::h2::{Connection as Wire, ErrorCode, StreamId};
-use wire::ws::Answer;
 
 use super::core::Core;
-use super::pairs::Repeated;
 use super::queue::Queue;
-use super::states::{Awaits, Ending, Input, Presence, Said};
+use super::states::{Awaits, Ending, Presence};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
-use crate::asgi::runner::Look;
 use crate::asgi::write_capacity::WriteCapacity;
 use crate::base::level::Level;
 use crate::base::task::Start;
 use crate::conn::carried::{Life, Sides};
 use crate::conn::deadline::Deadline;
-use crate::conn::handler::Handler;
 use crate::conn::reader::Reader;
+use crate::streams::pairs::Repeated;
+use crate::streams::starting::{Asked, Pace};
+use crate::streams::tunnel::{Channel, Said};
 
 /// A stream that is not over on the wire, with its exchange.
 pub(super) struct OpenStream {
@@ -45,33 +44,12 @@ pub(super) struct OpenStream {
     pub(super) exchange: Option<Rc<Exchange>>,
 }
 
-/// A request whose application has not started.
-pub(super) struct Asked {
-    pub(super) id: StreamId,
-    pub(super) what: Wanted,
-}
-
-/// The purpose of a request.
-pub(super) enum Wanted {
-    Response { exchange: Rc<Exchange>, look: Look },
-    WebSocket(Box<Opening>),
-}
-
-/// A requested WebSocket, which is opened in turn.
-pub(super) struct Opening {
-    pub(super) path: Vec<u8>,
-    pub(super) query: Vec<u8>,
-    pub(super) headers: Py<PyList>,
-    pub(super) subprotocols: Vec<String>,
-    pub(super) answer: Answer,
-}
-
 /// The state that changes while a connection lives.
 pub(super) struct State {
     pub(super) wire: Wire<Py<PyTuple>>,
     /// By the places of their streams.
     pub(super) slots: Vec<Option<OpenStream>>,
-    pub(super) asked: VecDeque<Asked>,
+    pub(super) asked: VecDeque<Asked<StreamId>>,
     /// The beginning of an incomplete frame.
     pub(super) pending: Vec<u8>,
     /// Output that is not written yet.
@@ -140,11 +118,9 @@ pub(crate) struct Connection {
     pub(super) start: Cell<Start>,
     /// Output waits for the end of the input that is being consumed.
     pub(super) consuming: Cell<bool>,
-    pub(super) resume_scheduled: Cell<bool>,
+    pub(super) pace: Pace,
     /// A reference to itself, for later work.
     pub(super) own: OnceCell<Weak<Connection>>,
-    /// Requests that have not ended, where they are counted.
-    pub(super) in_flight: Cell<usize>,
     /// The client's output has ended.
     pub(super) has_all: Cell<bool>,
     /// The status of the last request that was refused, if that was in this read.
@@ -193,40 +169,6 @@ impl Stream {
     }
 }
 
-/// The handler that uses a stream as a socket, and its progress.
-pub(super) struct Channel {
-    pub(super) handler: RefCell<Option<Rc<dyn Handler>>>,
-    pub(super) reading: Cell<bool>,
-    /// Data that has come, and was not taken yet.
-    pub(super) unread: RefCell<Vec<u8>>,
-    pub(super) input: Cell<Input>,
-    pub(super) said: Cell<Said>,
-    /// It waits for the windows, and its handler was asked to pause.
-    pub(super) pause_told: Cell<bool>,
-}
-
-impl Channel {
-    /// The input has ended.
-    pub(super) fn end(&self) {
-        if self.input.get() == Input::Open {
-            self.input.set(Input::Ended);
-        }
-    }
-}
-
-impl Default for Channel {
-    fn default() -> Self {
-        Self {
-            handler: RefCell::default(),
-            reading: Cell::new(true),
-            unread: RefCell::default(),
-            input: Cell::new(Input::Open),
-            said: Cell::new(Said::Nothing),
-            pause_told: Cell::new(false),
-        }
-    }
-}
-
 impl Drop for Stream {
     fn drop(&mut self) {
         self.connection.due.gone.borrow_mut().push(self.id);
@@ -261,9 +203,8 @@ impl Connection {
             ending: Cell::new(Ending::None),
             start: Cell::new(Start::Later),
             consuming: Cell::new(false),
-            resume_scheduled: Cell::new(false),
+            pace: Pace::default(),
             own: OnceCell::new(),
-            in_flight: Cell::new(0),
             has_all: Cell::new(false),
             refused: Cell::new(0),
         }

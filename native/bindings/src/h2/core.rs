@@ -1,23 +1,18 @@
 //! The state that the HTTP/2 connections of one event loop share.
 
-use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use wire::error::AppError;
-use wire::h2::{Defaults, ResponseHead, Scratch, Settings};
+use wire::h2::Settings;
 
-use super::pairs::StaticPairs;
 use crate::asgi::host::Host;
 use crate::asgi::runner::Runner;
-use crate::base::clock::DefaultHead;
-use crate::base::error::exception;
 use crate::base::home::Home;
-use crate::base::reuse::Single;
 use crate::base::settings::seconds;
 use crate::conn::hub::Hub;
+use crate::streams::sections::Sections;
 
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
 pub(crate) struct Core {
@@ -34,11 +29,7 @@ pub(crate) struct Core {
     pub(super) ping_timeout: Duration,
     /// Whether a WebSocket is compressed.
     pub(super) deflate: bool,
-    pub(super) pairs: StaticPairs,
-    /// One for all connections. One that is served inside the turn of another has one of its own.
-    scratch: Single<Box<Scratch>>,
-    default_head: DefaultHead,
-    defaults: RefCell<Defaults>,
+    pub(super) sections: Sections,
 }
 
 impl Deref for Core {
@@ -73,57 +64,11 @@ impl Core {
             own_settings,
             ping_interval: seconds(config, "http2_ping_interval")?,
             ping_timeout: seconds(config, "http2_ping_timeout")?.unwrap_or_default(),
-            pairs: StaticPairs::default(),
-            scratch: Single::new(home.settings.reuse),
-            default_head: DefaultHead::default(),
-            defaults: RefCell::default(),
+            sections: Sections::new(home.settings.reuse),
             host: runner.host.clone(),
             runner,
             hub,
             home,
         })
     }
-
-    /// Run `body` with scratch in which there is no request, and leave none in it.
-    #[inline]
-    pub(super) fn with_scratch<R>(&self, body: impl FnOnce(&mut Scratch) -> R) -> R {
-        let mut scratch = self.scratch.take().unwrap_or_default();
-        let result = body(&mut scratch);
-        scratch.clear();
-        self.scratch.give(scratch);
-        result
-    }
-
-    /// Bring the fields that each response begins with up to date.
-    #[inline]
-    pub(super) fn refresh_defaults(&self, py: Python<'_>) -> PyResult<()> {
-        if self.default_head.refresh(self.host.state.bind(py), &self.names)? {
-            let fields = self.default_head.with(read_fields).map_err(exception)?;
-            self.defaults.replace(fields);
-        }
-        Ok(())
-    }
-
-    /// Add them.
-    #[inline]
-    pub(super) fn add_defaults(&self, head: &mut ResponseHead) {
-        head.defaults(&self.defaults.borrow());
-    }
-
-    /// Show each of them to `with`.
-    pub(super) fn each_default(&self, with: impl FnMut((&[u8], &[u8]))) {
-        self.defaults.borrow().iter().for_each(with);
-    }
-}
-
-/// The fields of these lines.
-fn read_fields(lines: &[u8]) -> Result<Defaults, AppError> {
-    let mut fields = Defaults::default();
-    for line in lines.split(|&byte| byte == b'\n') {
-        if let Some(colon) = line.iter().position(|&byte| byte == b':') {
-            let (name, value) = line.split_at(colon);
-            fields.add(name, value.get(1..).unwrap_or_default().trim_ascii())?;
-        }
-    }
-    Ok(fields)
 }

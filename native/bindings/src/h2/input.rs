@@ -1,23 +1,26 @@
 //! The input: divided into requests, bodies and ends of streams; and the applications that it is for.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use wire::fields::Key;
 use wire::h2::{Event, Head, Progress, Scratch, StreamId};
 
-use super::connection::{Asked, Connection, OpenStream, State, Stream, Wanted};
-use super::headers::{HeadFields, is_forwarded};
+use super::connection::{Connection, OpenStream, State, Stream};
 use super::states::{Awaits, Presence};
+use crate::asgi::runner::Runner;
 use crate::asgi::scope::Request;
-use crate::base::ffi::thread_bound::ThreadBound;
+use crate::base::names::Names;
 use crate::base::places;
-use crate::base::queued_bytes;
+use crate::base::task::Start;
 use crate::conn::carried::Carried;
-
-/// Seconds until requests are looked at again that wait because of `limit_buffers`.
-const OVER_LIMIT_PAUSE: f64 = 0.1;
+use crate::streams::headers::{HeadFields, Remembers, is_forwarded};
+use crate::streams::pairs::{Repeated, StaticPairs};
+use crate::streams::starting::{Asked, Opening, Pace, Starts, Wanted};
 
 /// The number of places that a connection without requests keeps.
 const KEPT: usize = 8;
@@ -55,7 +58,7 @@ impl Connection {
         self.count_time();
         let mut pending = std::mem::take(&mut self.state.borrow_mut().pending);
         if pending.is_empty() {
-            let used = self.core.with_scratch(|scratch| self.events(py, data, scratch))?;
+            let used = self.core.sections.with_scratch(|scratch| self.events(py, data, scratch))?;
             let rest = data.get(used..).unwrap_or_default();
             if !rest.is_empty() {
                 self.state.borrow_mut().pending = rest.to_vec();
@@ -63,7 +66,7 @@ impl Connection {
             return Ok(());
         }
         pending.extend_from_slice(data);
-        let used = self.core.with_scratch(|scratch| self.events(py, &pending, scratch))?;
+        let used = self.core.sections.with_scratch(|scratch| self.events(py, &pending, scratch))?;
         if used < pending.len() {
             pending.drain(..used);
             self.state.borrow_mut().pending = pending;
@@ -165,7 +168,7 @@ impl Connection {
             method_text: head.method(),
             path: head.path(),
             query: head.query(),
-            fields: HeadFields { connection: self, head },
+            fields: HeadFields { connection: &**self, head, is_early: false },
             has_body: !end,
             expects_continue: head.expects_continue,
         };
@@ -179,25 +182,6 @@ impl Connection {
             state.asked.push_back(Asked { id, what: Wanted::Response { exchange, look } });
         }
         if end || head.expects_continue { Ok(()) } else { stream.restart_deadline(py) }
-    }
-
-    /// Count a request that has begun: beside others the connection is active already.
-    fn note_begin(&self) {
-        if let Some(metrics) = &self.core.metrics
-            && self.in_flight.replace(self.in_flight.get() + 1) > 0
-        {
-            metrics.add(places::CONCURRENT, 1);
-        }
-    }
-
-    /// Count a request that has ended.
-    pub(super) fn note_end(&self) {
-        self.in_flight.set(self.in_flight.get().saturating_sub(1));
-        if let Some(metrics) = &self.core.metrics
-            && self.in_flight.get() > 0
-        {
-            metrics.add(places::CONCURRENT_ENDED, 1);
-        }
     }
 
     /// A piece of a request's body.
@@ -228,36 +212,64 @@ impl Connection {
         exchange.wake(py)
     }
 
-    /// Start the applications of new requests, as many as may start in one turn; the others start in later turns.
-    fn start_asked(self: &Rc<Self>, py: Python<'_>, eager: bool) -> PyResult<()> {
-        if self.resume_scheduled.get() {
+    /// Read from the socket again.
+    pub(super) fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_closed() || self.has_all.get() {
             return Ok(());
         }
-        let runner = &self.core.runner;
-        for _ in 0..self.core.settings.max_eager_requests {
-            if queued_bytes::is_over() && self.holds_some(py)? {
-                return self.start_asked_later(py);
-            }
-            let Some(Asked { id, what }) = self.state.borrow_mut().asked.pop_front() else { return Ok(()) };
-            match what {
-                Wanted::Response { exchange, look } => {
-                    let app = runner.app_for(py, &exchange, look)?;
-                    runner.serve(py, exchange, app, self.start.get(), eager)?;
-                }
-                Wanted::WebSocket(opening) => self.open_websocket(py, id, &opening)?,
-            }
-        }
-        if self.state.borrow().asked.is_empty() {
-            return Ok(());
-        }
-        if !self.core.is_real {
-            return self.start_asked(py, eager);
-        }
-        self.resume_scheduled.set(true);
-        self.resume_later(py)
+        self.on_carrier(py, |carrier| carrier.resume_reading(py)).map(drop)
+    }
+}
+
+impl Remembers for Connection {
+    #[inline]
+    fn names(&self) -> &Names {
+        &self.core.names
     }
 
-    /// Whether its client has unread output.
+    #[inline]
+    fn pairs(&self) -> &StaticPairs {
+        &self.core.sections.pairs
+    }
+
+    #[inline]
+    fn repeated(&self) -> &RefCell<Repeated> {
+        &self.repeated
+    }
+
+    #[inline]
+    fn with_kept<R>(&self, entry: Key, with: impl FnOnce(&mut Option<Py<PyTuple>>) -> R) -> Option<R> {
+        self.state.borrow_mut().wire.kept(entry).map(with)
+    }
+}
+
+impl Starts for Connection {
+    type Id = StreamId;
+
+    #[inline]
+    fn runner(&self) -> &Rc<Runner> {
+        &self.core.runner
+    }
+
+    #[inline]
+    fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    #[inline]
+    fn start(&self) -> Start {
+        self.start.get()
+    }
+
+    #[inline]
+    fn next_asked(&self) -> Option<Asked<StreamId>> {
+        self.state.borrow_mut().asked.pop_front()
+    }
+
+    fn has_asked(&self) -> bool {
+        !self.state.borrow().asked.is_empty()
+    }
+
     #[cold]
     fn holds_some(&self, py: Python<'_>) -> PyResult<bool> {
         if self.outflow.unsent_streams.get() > 0 {
@@ -267,39 +279,12 @@ impl Connection {
         Ok(waiting.unwrap_or_default() > 0)
     }
 
-    /// The process holds more than `limit_buffers`: do not add to the output that this client has not read.
-    #[cold]
-    fn start_asked_later(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        if self.state.borrow().asked.is_empty() {
-            return Ok(());
-        }
-        let resume = Py::new(py, Resume { connection: ThreadBound::new(self.clone()) })?;
-        let core = &self.core;
-        let call_later = core.event_loop.bind(py).getattr(&core.names.call_later)?;
-        core.context.bind(py).call_method1(&core.names.run, (call_later, OVER_LIMIT_PAUSE, resume))?;
-        self.resume_scheduled.set(true);
-        Ok(())
+    fn open_websocket(&self, py: Python<'_>, id: StreamId, opening: &Opening) -> PyResult<()> {
+        self.open_tunnel(py, id, opening)
     }
 
-    /// Go on after others have had their turn.
-    pub(super) fn resume_later(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        let resume = Py::new(py, Resume { connection: ThreadBound::new(self.clone()) })?;
-        self.core.event_loop.bind(py).call_method1(&self.core.names.call_soon, (resume,)).map(drop)
-    }
-
-    /// Do the work that must not run inside the call that caused it.
-    pub(super) fn serve(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        let outer = self.consuming.replace(true);
-        let served = self.serve_tunnels(py);
-        self.consuming.set(outer);
-        let flushed = self.flush(py);
-        served.and(flushed)?;
-        self.after(py)
-    }
-
-    /// Other connections have had their turn.
     fn resume(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.resume_scheduled.set(false);
+        self.pace.resume_scheduled.set(false);
         self.outflow.rests.set(false);
         self.outflow.written.set(0);
         if !self.is_open() {
@@ -313,24 +298,12 @@ impl Connection {
         self.after(py)
     }
 
-    /// Read from the socket again.
-    pub(super) fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_closed() || self.has_all.get() {
-            return Ok(());
-        }
-        self.on_carrier(py, |carrier| carrier.resume_reading(py)).map(drop)
-    }
-}
-
-/// Goes on with requests in a later turn of the loop.
-#[pyclass(module = "uvicorn._native", frozen)]
-struct Resume {
-    connection: ThreadBound<Rc<Connection>>,
-}
-
-#[pymethods]
-impl Resume {
-    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
-        self.connection.here()?.guard(py, "resume", |connection| connection.resume(py))
+    fn serve(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        let outer = self.consuming.replace(true);
+        let served = self.serve_tunnels(py);
+        self.consuming.set(outer);
+        let flushed = self.flush(py);
+        served.and(flushed)?;
+        self.after(py)
     }
 }

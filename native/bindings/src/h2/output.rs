@@ -17,6 +17,7 @@ use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
 use crate::base::places;
 use crate::conn::carried::{Carried, Life};
+use crate::streams::starting::Starts;
 
 /// Bytes of bodies that are put together for one write: output that becomes more urgent meanwhile waits for no more
 /// than this.

@@ -7,6 +7,7 @@ use wire::texts;
 use super::connection::Connection;
 use crate::asgi::exchange::State as ExchangeState;
 use crate::asgi::refused::Refused;
+use crate::streams::response::Responds;
 
 impl Connection {
     /// Answer in the application's place, or abort its response.

@@ -43,23 +43,3 @@ pub(super) enum Presence {
     /// Silent: it was pinged, and has not answered.
     Asked,
 }
-
-/// The input of a stream that is a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Input {
-    Open,
-    /// Nothing more comes.
-    Ended,
-    /// And its handler was notified.
-    Told,
-}
-
-/// The output of a stream that is a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    Nothing,
-    /// The head of the response.
-    Head,
-    /// All there is to say.
-    All,
-}

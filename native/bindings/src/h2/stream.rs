@@ -23,6 +23,9 @@ use crate::asgi::stream::{Follows, Stream as Interface};
 use crate::asgi::write_capacity::WriteCapacity;
 use crate::base::error::exception;
 use crate::conn::carried::Carried;
+use crate::streams::response::Responds;
+use crate::streams::starting::Starts;
+use crate::streams::tunnel::Tunnel;
 
 /// So little of a body may wait, and its application goes on.
 const LOW_WATER: usize = HIGH_WATER / 4;
@@ -68,9 +71,7 @@ impl Stream {
     /// Few bytes wait, or sending has become impossible: resume waiting writers.
     pub(super) fn relieve(&self, py: Python<'_>) -> PyResult<()> {
         self.capacity.resume(py, &self.connection.core.names)?;
-        let Some(channel) = self.channel.get() else { return Ok(()) };
-        let handler = channel.handler.borrow().clone().filter(|_| channel.pause_told.replace(false));
-        handler.map_or(Ok(()), |handler| handler.on_resume(py))
+        self.relieve_channel(py)
     }
 
     /// Sending has become impossible.
@@ -93,7 +94,7 @@ impl Stream {
 impl Interface for Stream {
     fn send_continue(&self, py: Python<'_>) -> PyResult<()> {
         let connection = &self.connection;
-        connection.core.with_scratch(|scratch| {
+        connection.core.sections.with_scratch(|scratch| {
             let State { wire, out, .. } = &mut *connection.state.borrow_mut();
             wire.send_continue(out, scratch, self.id);
         });
@@ -128,7 +129,7 @@ impl Interface for Stream {
         headers: Option<&Bound<'_, PyAny>>,
         own: Option<&OwnField<'_>>,
     ) -> PyResult<bool> {
-        self.connection.core.refresh_defaults(py)?;
+        self.refresh_defaults(py)?;
         self.encode_head(status, headers, own)
     }
 
@@ -164,7 +165,7 @@ impl Interface for Stream {
             return Ok(());
         }
         let connection = &self.connection;
-        let written = connection.core.with_scratch(|scratch| {
+        let written = connection.core.sections.with_scratch(|scratch| {
             let State { wire, out, .. } = &mut *connection.state.borrow_mut();
             wire.interim(out, scratch, self.id, status, fields.iter().copied())
         });
@@ -182,7 +183,7 @@ impl Interface for Stream {
 
     fn trailers(&self, _py: Python<'_>, trailers: Option<&Trailers>) -> PyResult<()> {
         let connection = &self.connection;
-        let written = connection.core.with_scratch(|scratch| {
+        let written = connection.core.sections.with_scratch(|scratch| {
             let State { wire, out, .. } = &mut *connection.state.borrow_mut();
             match trailers {
                 Some(trailers) => wire.trailers(out, scratch, self.id, trailers),
@@ -250,7 +251,7 @@ impl Interface for Stream {
     }
 
     fn note_end(&self) {
-        self.connection.note_end();
+        self.connection.count_end();
     }
 
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {

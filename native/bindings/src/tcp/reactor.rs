@@ -53,6 +53,9 @@ const MAX_READS: usize = 4;
 const DEBUG: u8 = 10;
 /// Differs from the tokens of connections by a bit that those never have.
 const LISTENER: u64 = 1 << 63;
+/// Differs from those of listening sockets in the same way. The lowest 16 bits are the number of a descriptor.
+const DATAGRAMS: u64 = LISTENER | 1 << 62;
+const DATAGRAMS_SHIFT: u32 = 16;
 
 /// Calls a callback as a handle of asyncio's does. A context cannot be entered a second time, when the loop is run
 /// again from inside the callback; then this takes another.
@@ -92,6 +95,16 @@ pub(super) trait Accepts {
     fn look_again(&self, poll: &Poll, token: u64) -> io::Result<bool>;
 }
 
+/// Receives and sends datagrams.
+pub(crate) trait Datagrams {
+    /// The descriptor with this number has events.
+    fn notice(&self, number: u32, readable: bool, writable: bool);
+    /// Whether a turn has work to do here.
+    fn has_work(&self) -> bool;
+    /// Do as much of it as one turn allows.
+    fn serve(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
+}
+
 /// A connection that is not open yet, and its deadline.
 struct Opening {
     due: Instant,
@@ -107,6 +120,7 @@ pub(crate) struct Reactor {
     logger: Py<PyAny>,
     registry: Registry,
     listeners: RefCell<Vec<Option<Rc<dyn Accepts>>>>,
+    datagrams: RefCell<Vec<Option<Rc<dyn Datagrams>>>>,
     /// The sockets with events, in the order in which those were noticed.
     ready: RefCell<VecDeque<Rc<Socket>>>,
     /// The sockets whose end is due.
@@ -212,6 +226,7 @@ impl Reactor {
             logger: py.import("logging")?.call_method1("getLogger", ("uvicorn.error",))?.unbind(),
             registry: Registry::default(),
             listeners: RefCell::default(),
+            datagrams: RefCell::default(),
             ready: RefCell::default(),
             lost: RefCell::default(),
             opening: RefCell::default(),
@@ -229,7 +244,7 @@ impl Reactor {
     }
 
     /// Use the poller.
-    pub(super) fn with_poll(&self, act: impl FnOnce(&Poll) -> io::Result<()>) -> io::Result<()> {
+    pub(crate) fn with_poll(&self, act: impl FnOnce(&Poll) -> io::Result<()>) -> io::Result<()> {
         self.poll.borrow().as_ref().map_or(Ok(()), act)
     }
 
@@ -244,7 +259,7 @@ impl Reactor {
         self.registry.insert(|token| Socket::new(self.clone(), token, descriptor, peer, local, tls))
     }
 
-    fn ask_for_turn(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn ask_for_turn(&self, py: Python<'_>) -> PyResult<()> {
         let Some(callback) = self.caller.callback(py) else { return Ok(()) };
         if self.scheduled.replace(true) {
             return Ok(());
@@ -266,12 +281,13 @@ impl Reactor {
         // A connection that fails must not keep the others from being served.
         let outcome = self.look(py).and(self.round(py, &mut buffer));
         self.buffer.set(buffer);
+        let outcome = outcome.and(self.serve_datagrams(py));
         let outcome = outcome.and(self.bury(py));
         self.turn.set(outer);
         self.tell_share();
         let outcome = outcome.and(self.finish(py));
         let outcome = if outer == Turn::None { outcome.and(self.rest(py)) } else { outcome };
-        let more = !self.ready.borrow().is_empty() || !self.lost.borrow().is_empty();
+        let more = !self.ready.borrow().is_empty() || !self.lost.borrow().is_empty() || self.has_datagrams();
         if more { outcome.and(self.ask_for_turn(py)) } else { outcome }
     }
 
@@ -346,6 +362,11 @@ impl Reactor {
                     if socket.has_work() {
                         outcome = outcome.and(self.queue(py, &socket));
                     }
+                }
+            } else if event.token & DATAGRAMS == DATAGRAMS {
+                if let Some(datagrams) = self.datagrams_of(event.token) {
+                    let number = event.token as u32 & ((1 << DATAGRAMS_SHIFT) - 1);
+                    datagrams.notice(number, event.readable, event.writable);
                 }
             } else if let Some(listening) = self.listener(event.token) {
                 outcome = outcome.and(listening.accept(py, self));
@@ -502,9 +523,59 @@ impl Reactor {
         self.rest(py)
     }
 
+    // Datagrams.
+
+    fn datagrams_of(&self, token: u64) -> Option<Rc<dyn Datagrams>> {
+        let index = (token & !DATAGRAMS) >> DATAGRAMS_SHIFT;
+        self.datagrams.borrow().get(index as usize).cloned().flatten()
+    }
+
+    fn has_datagrams(&self) -> bool {
+        self.datagrams.borrow().iter().flatten().any(|datagrams| datagrams.has_work())
+    }
+
+    fn serve_datagrams(&self, py: Python<'_>) -> PyResult<()> {
+        let mut outcome = Ok(());
+        let count = self.datagrams.borrow().len();
+        for index in 0..count {
+            let datagrams = self.datagrams.borrow().get(index).cloned().flatten();
+            let Some(datagrams) = datagrams.filter(|datagrams| datagrams.has_work()) else { continue };
+            outcome = outcome.and(datagrams.serve(py));
+        }
+        outcome
+    }
+
+    /// Serve `datagrams` in all turns from now on. Returns the token of its descriptor 0; those of others have higher numbers.
+    pub(crate) fn add_datagrams(&self, datagrams: Rc<dyn Datagrams>) -> u64 {
+        let mut all = self.datagrams.borrow_mut();
+        all.push(Some(datagrams));
+        DATAGRAMS | (all.len() as u64 - 1) << DATAGRAMS_SHIFT
+    }
+
+    /// Forget what has this token.
+    pub(crate) fn remove_datagrams(&self, py: Python<'_>, token: u64) -> PyResult<()> {
+        let index = (token & !DATAGRAMS) >> DATAGRAMS_SHIFT;
+        let gone = self.datagrams.borrow_mut().get_mut(index as usize).and_then(Option::take);
+        drop(gone);
+        self.rest(py)
+    }
+
+    /// Log a line.
+    #[cold]
+    pub(crate) fn log(&self, py: Python<'_>, level: &str, text: &str) -> PyResult<()> {
+        self.logger.bind(py).call_method1(level, ("%s", text)).map(drop)
+    }
+
+    /// Panic here if a test wants that.
+    #[inline]
+    pub(crate) fn rehearse(&self, entry: &str) {
+        self.rehearsal.happen_in(entry);
+    }
+
     /// Let go of the loop when no work is left for it.
     fn rest(&self, py: Python<'_>) -> PyResult<()> {
         let idle = self.registry.len() == 0 && self.listeners.borrow().iter().all(Option::is_none);
+        let idle = idle && self.datagrams.borrow().iter().all(Option::is_none);
         if !idle || self.is_running() {
             return Ok(());
         }
@@ -615,7 +686,7 @@ impl Poller {
     }
 
     /// Have the loop watch, unless it does.
-    pub(super) fn attach(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub(crate) fn attach(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let reactor = slf.get().reactor.here()?;
         if reactor.caller.callback.borrow().is_some() {
@@ -636,7 +707,7 @@ impl Poller {
 #[pymethods]
 impl Poller {
     #[new]
-    fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
         let reactor = Reactor::new(event_loop)?;
         Ok(Self { reactor: ThreadBound::new(Rc::new(reactor)) })
     }

@@ -44,7 +44,7 @@ pub(crate) struct Event {
 mod linux {
     use std::io::{self, IoSlice};
     use std::mem::MaybeUninit;
-    use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd, OwnedFd};
+    use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd, OwnedFd};
     use std::time::Duration;
 
     use rustix::event::{PollFd, PollFlags, epoll, poll};
@@ -275,6 +275,23 @@ mod linux {
 
         pub(crate) fn ignore(&self, listener: &Listener) -> io::Result<()> {
             Ok(epoll::delete(&self.0, &listener.0)?)
+        }
+
+        /// Report as `token` that there is something to read of `descriptor`, for as long as there is.
+        pub(crate) fn watch_level(&self, descriptor: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+            Ok(epoll::add(&self.0, descriptor, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+        }
+
+        /// Report as well, or no longer, that there is room to write.
+        pub(crate) fn rewatch_level(&self, descriptor: BorrowedFd<'_>, token: u64, writable: bool) -> io::Result<()> {
+            let mut flags = epoll::EventFlags::IN;
+            flags.set(epoll::EventFlags::OUT, writable);
+            Ok(epoll::modify(&self.0, descriptor, epoll::EventData::new_u64(token), flags)?)
+        }
+
+        /// Report nothing of it any more.
+        pub(crate) fn unwatch(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+            Ok(epoll::delete(&self.0, descriptor)?)
         }
 
         /// Fill `events` with those that are due now.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use wire::error::Error;
 use wire::h1::Status;
 use wire::h1::request::Head;
@@ -79,11 +79,12 @@ impl Session {
         self.start(&scope, &headers, &[b"GET ".as_slice(), &whole, b" HTTP/1.1"].concat())
     }
 
-    /// A stream of HTTP/2 is to become a WebSocket (RFC 8441), and `protocol` is what it is to Python.
+    /// A stream of this version of HTTP is to become a WebSocket (RFC 8441, RFC 9220), and `protocol` is what it is to Python.
     pub(crate) fn open_on(
         self: &Rc<Self>,
         protocol: &Bound<'_, PyAny>,
         stream: Rc<dyn Carrier>,
+        version: &'static str,
         parts: (&[u8], &[u8]),
         headers: &Bound<'_, PyList>,
         handshake: &Handshake<'_>,
@@ -93,8 +94,8 @@ impl Session {
         self.guard(py, "connection_made", |session| {
             session.open(protocol)?;
             let scope = session.build_scope(parts, headers, handshake)?;
-            scope.set_item(&session.core.names.http_version, &session.core.names.http_2)?;
-            session.start(&scope, headers, &[b"CONNECT ".as_slice(), &target_of(parts), b" HTTP/2"].concat())
+            scope.set_item(&session.core.names.http_version, PyString::intern(py, version))?;
+            session.start(&scope, headers, &[b"CONNECT ".as_slice(), &target_of(parts), b" HTTP/", version.as_bytes()].concat())
         })
     }
 

@@ -13,8 +13,12 @@
 mod exchange;
 mod frames;
 mod h2;
+mod h3;
 mod hpack;
+mod qpack;
 mod shared;
+#[path = "../../tests/support/h3.rs"]
+mod support_h3;
 mod ws;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,7 +26,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub use exchange::h1_exchange;
 pub use frames::h2_frames;
 pub use h2::h2_connection;
+pub use h3::h3_connection;
 pub use hpack::h2_hpack;
+pub use qpack::h3_qpack;
 pub use shared::h1_shared;
 pub use ws::{ws_deflate, ws_frames, ws_messages};
 
@@ -36,7 +42,7 @@ use wire::{AppError, Error, Limits};
 pub type Target = fn(&[u8]) -> u64;
 
 /// All targets, by their names.
-pub const ALL: [(&str, Target); 12] = [
+pub const ALL: [(&str, Target); 14] = [
     ("h1_request", h1_request),
     ("h1_split", h1_split),
     ("h1_chunked", h1_chunked),
@@ -46,6 +52,8 @@ pub const ALL: [(&str, Target); 12] = [
     ("h2_frames", h2_frames),
     ("h2_hpack", h2_hpack),
     ("h2_connection", h2_connection),
+    ("h3_qpack", h3_qpack),
+    ("h3_connection", h3_connection),
     ("ws_frames", ws_frames),
     ("ws_messages", ws_messages),
     ("ws_deflate", ws_deflate),

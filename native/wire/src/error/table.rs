@@ -61,6 +61,8 @@ pub enum Refusal {
     Host,
     /// 417: unknown expectation.
     Expectation,
+    /// 425: early data, which may be a replay (http3_early_data, safe methods).
+    EarlyData,
     /// 400: malformed Content-Length.
     Length,
     /// 400: more than one Content-Length.
@@ -151,6 +153,7 @@ impl Refusal {
         Self::HostRepeated,
         Self::Host,
         Self::Expectation,
+        Self::EarlyData,
         Self::Length,
         Self::LengthRepeated,
         Self::LengthBesideCoding,
@@ -230,6 +233,7 @@ impl Refusal {
             | Self::LineTooLong => 414,
             Self::Expectation => 417,
             Self::Misdirected => 421,
+            Self::EarlyData => 425,
             Self::WebsocketUpgrade
             | Self::WebsocketProtocolVersion => 426,
             Self::HeadTooLarge
@@ -274,6 +278,7 @@ impl Refusal {
             Self::HostRepeated => "more than one Host",
             Self::Host => "malformed Host",
             Self::Expectation => "unknown expectation",
+            Self::EarlyData => "early data, which may be a replay (http3_early_data, safe methods)",
             Self::Length => "malformed Content-Length",
             Self::LengthRepeated => "more than one Content-Length",
             Self::LengthBesideCoding => "Content-Length beside Transfer-Encoding",

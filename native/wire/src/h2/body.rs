@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use crate::budget::streams::{Cost, Gain};
 use crate::error::{Error, Refusal};
-use crate::h2::budget::{Cost, Gain};
+use crate::fields::body::Unexpected;
 use crate::h2::connection::{Connection, ENDED, IDLE, Payload, Reading};
 use crate::h2::event::{Event, Failure};
 use crate::h2::frame::{self, ErrorCode};
@@ -77,7 +78,7 @@ impl<K> Connection<K> {
     #[inline]
     fn accept(&mut self, id: StreamId, length: usize, flow: u32, end: bool) -> Verdict {
         let Some(stream) = self.streams.get_mut(id) else { return Verdict::Dropped };
-        let Remote::Open { declared, allowed, awaits_continue } = &mut stream.remote else {
+        let Remote::Open(expected) = &mut stream.remote else {
             let ended = stream.remote == Remote::Ended;
             return if ended { Verdict::Wrong(ErrorCode::StreamClosed) } else { Verdict::Dropped };
         };
@@ -85,20 +86,11 @@ impl<K> Connection<K> {
             return Verdict::Wrong(code);
         }
         stream.incoming.release(flow - length as u32); // padding
-        *awaits_continue = false;
-        if let Some(left) = declared {
-            match left.checked_sub(length as u64) {
-                Some(less) if !end || less == 0 => *left = less,
-                _ => return Verdict::Wrong(ErrorCode::Protocol), // F22
-            }
+        match expected.take(length as u64, end) {
+            Ok(()) => Verdict::Wanted,
+            Err(Unexpected::Length) => Verdict::Wrong(ErrorCode::Protocol),
+            Err(Unexpected::TooLarge) => Verdict::TooLarge,
         }
-        if let Some(left) = allowed {
-            match left.checked_sub(length as u64) {
-                Some(less) => *left = less,
-                None => return Verdict::TooLarge,
-            }
-        }
-        Verdict::Wanted
     }
 
     /// The available payload of a `DATA` frame, as far as its stream still wants it.
@@ -122,7 +114,7 @@ impl<K> Connection<K> {
         payload.data -= length;
         let (stream, end) = (payload.stream, payload.end && payload.data == 0);
         let wanted =
-            |id: &StreamId| self.streams.get(*id).is_some_and(|stream| matches!(stream.remote, Remote::Open { .. }));
+            |id: &StreamId| self.streams.get(*id).is_some_and(|stream| matches!(stream.remote, Remote::Open(_)));
         let event = stream.filter(wanted).map(|stream| {
             if end {
                 self.end_body(stream);
@@ -169,7 +161,7 @@ impl<K> Connection<K> {
     /// Enlarge the client's window of a stream, when enough is owed.
     fn update(&mut self, id: StreamId, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.get_mut(id) else { return };
-        if !matches!(stream.remote, Remote::Open { .. }) {
+        if !matches!(stream.remote, Remote::Open(_)) {
             return;
         }
         if stream.incoming.is_due() {

@@ -8,7 +8,7 @@
 //! A connection ends twice (RFC 9113 section 6.8): first it says that no more should come, then, when requests that were on
 //! their way have come, which was the last. Those after it are refused, so that a client knows that it can send them again.
 
-use crate::h2::budget::Cost;
+use crate::budget::streams::Cost;
 use crate::h2::connection::{Connection, Reading};
 use crate::h2::event::{Event, Failure};
 use crate::h2::frame::{self, ErrorCode};

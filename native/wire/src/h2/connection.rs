@@ -9,18 +9,18 @@
 //! This module defines connections and reads frames. Input for streams is in `receive` and `body`, output in `send`,
 //! the end in `close`.
 
-use crate::h2::budget::{Budget, Cost, Gain};
+use crate::budget::streams::{Budget, Cost, Gain};
+use crate::fields::request::Slot;
+use crate::fields::{Key, Scratch};
 use crate::h2::close::Ending;
 use crate::h2::event::{Event, Failure, Progress};
 use crate::h2::flow::{FIRST_WINDOW, Growth, Incoming, Outgoing};
 use crate::h2::frame::{self, ErrorCode, Frame, HEAD, Head, MIN_MAX_FRAME, PREFACE, Violation};
-use crate::h2::hpack::{Decoder, Encoder, Key, TABLE_SIZE};
-use crate::h2::priority::{Priority, Turns};
-use crate::h2::request::Slot;
-use crate::h2::scratch::Scratch;
+use crate::h2::hpack::{Decoder, Encoder, TABLE_SIZE};
 use crate::h2::settings::{Peer, Settings};
 use crate::h2::streams::{Found, StreamId, Streams};
 use crate::limits::Limits;
+use crate::priority::{Priority, Turns};
 
 /// The meaning of the next bytes.
 #[derive(Debug)]

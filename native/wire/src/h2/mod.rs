@@ -34,30 +34,23 @@
 //! ```
 
 mod body;
-mod budget;
 mod close;
 mod connection;
 mod event;
-mod field;
 mod flow;
 pub mod frame;
 pub mod hpack;
-mod priority;
 mod receive;
 mod request;
-mod response;
-mod scratch;
 mod send;
 mod settings;
 mod streams;
 
+pub use crate::fields::{Defaults, Head, Item, Scratch};
+pub use crate::priority::Priority;
 pub use connection::Connection;
 pub use event::{Event, Failure, Progress};
 pub use frame::ErrorCode;
-pub use priority::Priority;
-pub use request::{Head, Item};
-pub use response::{Defaults, ResponseHead};
-pub use scratch::Scratch;
 pub use send::Part;
 pub use settings::Settings;
-pub use streams::StreamId;
+pub use streams::{ResponseHead, StreamId};

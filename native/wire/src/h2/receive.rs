@@ -1,17 +1,20 @@
 //! The client's frames on its streams: requests, trailers, windows and resets. Bodies are in `body`.
 
-use crate::h2::budget::Cost;
+use crate::budget::streams::Cost;
+use crate::fields::Scratch;
+use crate::fields::body::Expected;
+use crate::fields::request::{Fault, Rules};
+use crate::fields::response::Kind;
 use crate::h2::connection::{Block, Connection, ENDED, IDLE, Reading};
 use crate::h2::event::{Event, Failure};
 use crate::h2::flow::{Incoming, Outgoing};
 use crate::h2::frame::{self, ErrorCode};
 use crate::h2::hpack;
-use crate::h2::priority::Waits;
-use crate::h2::request::{self, Fault, Rules};
-use crate::h2::scratch::Scratch;
-use crate::h2::streams::{Found, Kind, Local, Remote, Stream, StreamId};
+use crate::h2::request;
+use crate::h2::streams::{Found, Local, Remote, Stream, StreamId};
 use crate::limits::Limits;
 use crate::method::Method;
+use crate::priority::Waits;
 
 impl<K> Connection<K> {
     /// Section 6.2
@@ -122,11 +125,10 @@ impl<K> Connection<K> {
             end_stream: block.end_stream,
         };
         let mut head = scratch.enter();
-        let read = request::read(&mut self.decoder, bytes, &mut head, rules);
+        let read = request::read(&mut self.decoder, bytes, &mut head, rules).map_err(compression)?;
         let refused = match read {
             Ok(()) if !block.malformed => None,
             Err(Fault::Refused(error)) if !block.malformed => Some(error),
-            Err(Fault::Compression(error)) => return Err(compression(error)),
             _ => {
                 drop(head);
                 self.refuse(block.number, ErrorCode::Protocol, out)?;
@@ -140,21 +142,13 @@ impl<K> Connection<K> {
         let remote = match refused {
             _ if block.end_stream => Remote::Ended,
             Some(_) => Remote::Dropped,
-            None => Remote::Open {
-                declared: head.length,
-                allowed: limits.body.filter(|_| !tunnel),
-                awaits_continue: head.expects_continue,
-            },
+            None => Remote::Open(Expected::new(head.length, limits.body.filter(|_| !tunnel), head.expects_continue)),
         };
         let early = self.early.iter().position(|&(number, _)| number == block.number);
         if let Some(early) = early {
             head.priority = self.early.remove(early).1;
         }
-        let kind = match head.verb {
-            Method::Head => Kind::Head,
-            Method::Connect => Kind::Tunnel,
-            _ => Kind::Request,
-        };
+        let kind = Kind::of(head.verb);
         let stream = Stream {
             remote,
             local: Local::Awaiting,
@@ -182,21 +176,18 @@ impl<K> Connection<K> {
         out: &mut Vec<u8>,
         limits: &Limits,
     ) -> Result<Option<Event>, Failure> {
-        let read = request::read_trailers(&mut self.decoder, bytes, limits);
-        if let Err(Fault::Compression(error)) = read {
-            return Err(compression(error));
-        }
+        let read = request::read_trailers(&mut self.decoder, bytes, limits).map_err(compression)?;
         let remote = self.streams.get(id).map_or(Remote::Ended, |stream| stream.remote);
         let wrong = match remote {
             Remote::Ended => Some(ErrorCode::StreamClosed),
             _ if !block.end_stream || block.malformed || read == Err(Fault::Malformed) => Some(ErrorCode::Protocol),
-            Remote::Open { declared: Some(1..), .. } => Some(ErrorCode::Protocol), // F22
-            Remote::Open { .. } | Remote::Dropped => None,
+            Remote::Open(expected) if expected.is_short() => Some(ErrorCode::Protocol), // F22
+            Remote::Open(_) | Remote::Dropped => None,
         };
         match (wrong, remote, read) {
             (Some(code), ..) => self.stream_error(id, code, out).map(Some),
-            (None, Remote::Open { .. }, Err(Fault::Refused(error))) => self.refuse_body(id, error, true).map(Some),
-            (None, Remote::Open { .. }, _) => Ok(Some(self.end_body(id))),
+            (None, Remote::Open(_), Err(Fault::Refused(error))) => self.refuse_body(id, error, true).map(Some),
+            (None, Remote::Open(_), _) => Ok(Some(self.end_body(id))),
             // The application does not wait for it.
             (None, ..) => {
                 self.end_body(id);

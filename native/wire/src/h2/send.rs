@@ -3,16 +3,14 @@
 //! Heads are written in order, because each encoding depends on those before. Bodies stay with the caller: it declares
 //! how many bytes there are of each, and [`fill`](Connection::fill) asks it for as many as fit, stream by stream.
 
+use crate::budget::streams::Gain;
 use crate::error::AppError;
+use crate::fields::response::{self, Framing, Kind};
+use crate::fields::{Indexing, Scratch, Section};
 use crate::h1::response::Trailers;
-use crate::h2::budget::Gain;
 use crate::h2::connection::Connection;
 use crate::h2::frame::{self, ErrorCode, HEAD, MIN_MAX_FRAME};
-use crate::h2::hpack::{Indexing, Section};
-use crate::h2::response::{self, Framing, ResponseHead};
-use crate::h2::scratch::Scratch;
-use crate::h2::streams::{Kind, Local, Remote, Sending, StreamId, Then};
-use crate::headers::{Name, trim};
+use crate::h2::streams::{Local, Remote, ResponseHead, Sending, StreamId, Then};
 
 /// Bytes that a stream has in one slice, at most: every client takes as much in one frame.
 const SLICE: usize = MIN_MAX_FRAME;
@@ -36,10 +34,10 @@ impl<K> Connection<K> {
     /// client does not wait, or it is too late (RFC 9110 section 10.1.1).
     pub fn send_continue(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch, id: StreamId) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return false };
-        let (Remote::Open { awaits_continue, .. }, Local::Awaiting) = (&mut stream.remote, &stream.local) else {
+        let (Remote::Open(expected), Local::Awaiting) = (&mut stream.remote, &stream.local) else {
             return false;
         };
-        std::mem::take(awaits_continue) && self.interim(out, scratch, id, 100, []).is_ok()
+        std::mem::take(&mut expected.awaits_continue) && self.interim(out, scratch, id, 100, []).is_ok()
     }
 
     /// Append an interim response (RFC 9110 section 15.2): 100, or 103 with its links. After an error nothing has been
@@ -52,21 +50,14 @@ impl<K> Connection<K> {
         status: u16,
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<(), AppError> {
-        if !(100..200).contains(&status) || status == 101 {
+        if !response::is_interim(status) {
             return Err(AppError::Status);
         }
         if !matches!(self.streams.get(id).map(|stream| &stream.local), Some(Local::Awaiting)) {
             return Err(AppError::State);
         }
         let mut section = scratch.lend();
-        response::put_status(&mut section, status);
-        for (name, value) in fields {
-            let value = trim(value);
-            let known = response::check(name, value).inspect_err(|_| section.clear())?;
-            if known != Name::ContentLength {
-                response::put(&mut section, known, name, value);
-            }
-        }
+        response::put_interim(&mut section, status, fields)?;
         self.put_section(out, id, &section, false);
         scratch.give(section);
         Ok(())
@@ -282,7 +273,7 @@ impl<K> Connection<K> {
         match (stream.remote, stream.kind) {
             (Remote::Ended, _) => self.close(id, false),
             (_, Kind::Tunnel) => {}
-            (Remote::Open { .. } | Remote::Dropped, _) => {
+            (Remote::Open(_) | Remote::Dropped, _) => {
                 frame::put_reset(out, id.number(), ErrorCode::NoError);
                 self.close(id, true);
             }

@@ -16,9 +16,11 @@
 use std::collections::VecDeque;
 
 use crate::error::AppError;
+use crate::fields::Section;
+use crate::fields::body::Expected;
+use crate::fields::response::{self, Kind, Promised};
 use crate::h2::flow::{Incoming, Outgoing};
-use crate::h2::hpack::Section;
-use crate::h2::priority::{Turns, Waits};
+use crate::priority::{Turns, Waits};
 
 /// The largest number of a stream.
 pub(crate) const MAX_NUMBER: u32 = (1 << 31) - 1;
@@ -49,15 +51,14 @@ impl StreamId {
     }
 }
 
+/// A response head for a stream of HTTP/2.
+pub type ResponseHead = response::ResponseHead<StreamId>;
+
 /// The client's half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remote {
-    /// A body comes: this many bytes of the declared ones are missing, and this many may come.
-    Open {
-        declared: Option<u64>,
-        allowed: Option<u64>,
-        awaits_continue: bool,
-    },
+    /// A body comes.
+    Open(Expected),
     /// Further input is thrown away.
     Dropped,
     Ended,
@@ -74,8 +75,7 @@ pub(crate) enum Local {
 /// A response body on its way.
 #[derive(Debug)]
 pub(crate) struct Sending {
-    /// The missing rest of the declared length.
-    declared: Option<u64>,
+    promised: Promised,
     /// Bytes that the caller has and that are not sent.
     pub(crate) waiting: usize,
     pub(crate) then: Then,
@@ -91,16 +91,12 @@ pub(crate) enum Then {
 
 impl Sending {
     pub(crate) const fn new(declared: Option<u64>) -> Self {
-        Self { declared, waiting: 0, then: Then::More }
+        Self { promised: Promised::new(declared), waiting: 0, then: Then::More }
     }
 
     /// Whether `length` bytes more can be the last ones.
     pub(crate) fn check_end(&self, length: usize) -> Result<(), AppError> {
-        match self.declared.map(|left| left.checked_sub(length as u64)) {
-            Some(None) => Err(AppError::TooLong),
-            Some(Some(1..)) => Err(AppError::TooShort),
-            Some(Some(0)) | None => Ok(()),
-        }
+        self.promised.check_end(length)
     }
 
     /// The application gives `length` bytes more, the last ones if `last`.
@@ -108,14 +104,7 @@ impl Sending {
         if !matches!(self.then, Then::More) {
             return Err(AppError::State);
         }
-        let declared = match self.declared {
-            None => None,
-            Some(left) => Some(left.checked_sub(length as u64).ok_or(AppError::TooLong)?),
-        };
-        if last && declared.is_some_and(|left| left > 0) {
-            return Err(AppError::TooShort);
-        }
-        self.declared = declared;
+        self.promised.give(length, last)?;
         self.waiting = self.waiting.saturating_add(length);
         if last {
             self.then = Then::End;
@@ -156,16 +145,6 @@ impl Stream {
             turns.leave(&mut self.waits);
         }
     }
-}
-
-/// The kind of request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Request,
-    /// HEAD: the response has no content.
-    Head,
-    /// Extended CONNECT: both halves are the application's.
-    Tunnel,
 }
 
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use pyo3::{PyTraverseError, gc::PyVisit};
 
 /// The settings of new connections.
 #[cfg(target_os = "linux")]
-pub(super) struct Current {
-    pub(super) config: Arc<tls::Config>,
+pub(crate) struct Current {
+    pub(crate) config: Arc<tls::Config>,
     /// Makes what programs see of a connection.
-    pub(super) describe: Option<Py<PyAny>>,
+    pub(crate) describe: Option<Py<PyAny>>,
     /// Gives the keys of tickets, which the settings have as well: shown to the garbage collector.
     keys: Option<Arc<Py<PyAny>>>,
 }
@@ -29,7 +29,7 @@ pub struct TLSConfig {
 #[cfg(target_os = "linux")]
 impl TLSConfig {
     /// The settings of a connection that begins now; `None` if OpenSSL encrypts it.
-    pub(super) fn current(&self) -> Option<Arc<Current>> {
+    pub(crate) fn current(&self) -> Option<Arc<Current>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -1,7 +1,9 @@
 //! Header blocks of a client's, decoded.
 
-use crate::h2::hpack::table::{Found, Number, Table};
-use crate::h2::hpack::{Error, FIELD_OVERHEAD, huffman, integer, static_table};
+use crate::fields::string::{self, Text};
+use crate::fields::table::{Found, Key, Number, Table};
+use crate::fields::{FIELD_OVERHEAD, integer};
+use crate::h2::hpack::{Error, static_table};
 
 /// A larger scratch is not kept for the next field: each connection has its own.
 const MAX_IDLE_SCRATCH: usize = 256;
@@ -11,15 +13,6 @@ const MAX_IDLE_SCRATCH: usize = 256;
 const EXCESS: usize = 8;
 /// A lower limit counts as this one there.
 const LEAST_LIMIT: usize = 64 * 1024;
-
-/// An entry of one of the two tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// Of the static one: its index, 1 to 61.
-    Static(u8),
-    /// Of the dynamic one.
-    Dynamic(Number),
-}
 
 /// A field. The bytes are there until the sink returns.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,22 +46,6 @@ pub struct Decoder<K = ()> {
     most: usize,
     /// The strings of one field, if they are not as they were sent.
     scratch: Vec<u8>,
-}
-
-/// A string: as it was sent, or in the scratch.
-#[derive(Clone, Copy)]
-enum Text<'a> {
-    Sent(&'a [u8]),
-    Decoded(usize, usize),
-}
-
-impl<'a> Text<'a> {
-    fn of(self, scratch: &'a [u8]) -> &'a [u8] {
-        match self {
-            Self::Sent(bytes) => bytes,
-            Self::Decoded(start, end) => scratch.get(start..end).unwrap_or_default(),
-        }
-    }
 }
 
 impl<K: Default> Decoder<K> {
@@ -137,7 +114,7 @@ impl<K: Default> Decoder<K> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         let name = if index == 0 {
-            string(rest, &mut scratch)?
+            string::decode(rest, 7, &mut scratch)?
         } else if let Some((name, _)) = static_table::get(index) {
             Text::Sent(name)
         } else {
@@ -145,7 +122,7 @@ impl<K: Default> Decoder<K> {
             scratch.extend_from_slice(self.entry(index)?.name);
             Text::Decoded(0, scratch.len())
         };
-        let value = string(rest, &mut scratch)?;
+        let value = string::decode(rest, 7, &mut scratch)?;
         let (name, value) = (name.of(&scratch), value.of(&scratch));
         let (whole, kept) = match if adds { self.table.insert(name, value) } else { None } {
             Some((number, kept)) => (Some(Key::Dynamic(number)), Some(kept)),
@@ -166,24 +143,11 @@ impl<K: Default> Decoder<K> {
     }
 }
 
-/// Take a string from the front of `rest` (section 5.2).
-fn string<'a>(rest: &mut &'a [u8], scratch: &mut Vec<u8>) -> Result<Text<'a>, Error> {
-    let coded = rest.first().ok_or(Error::Truncated)? & 0x80 != 0;
-    let length = integer::decode(rest, 7)?;
-    let (bytes, behind) = rest.split_at_checked(length).ok_or(Error::Truncated)?;
-    *rest = behind;
-    if !coded {
-        return Ok(Text::Sent(bytes));
-    }
-    let start = scratch.len();
-    huffman::decode(bytes, scratch)?;
-    Ok(Text::Decoded(start, scratch.len()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::h2::hpack::{Encoder, Indexing, Section, TABLE_SIZE};
+    use crate::fields::{Indexing, Section};
+    use crate::h2::hpack::{Encoder, TABLE_SIZE};
 
     type Fields = Vec<(String, String)>;
 

@@ -1,73 +1,8 @@
 //! Header blocks of the server's, encoded.
 
-use crate::h2::hpack::table::Table;
-use crate::h2::hpack::{FIELD_OVERHEAD, TABLE_SIZE, huffman, integer, static_table};
-
-/// The representation of a field that is in no table (RFC 7541 section 6.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Indexing {
-    /// It is put into the table: it will come again.
-    Add,
-    /// It is not.
-    Without,
-    /// It is not, and intermediaries must not either: a secret that attackers could guess by its size.
-    Never,
-}
-
-/// The fields of a section, before they are encoded. Use it again: its storage stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Section {
-    /// Names and values, one behind the other.
-    bytes: Vec<u8>,
-    fields: Vec<Part>,
-}
-
-/// Where a name and its value end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
-    name: u32,
-    value: u32,
-    indexing: Indexing,
-}
-
-impl Section {
-    /// Add a field. Its name must be in lower case, and both must be valid: nothing is checked here.
-    #[inline]
-    pub fn push(&mut self, name: &[u8], value: &[u8], indexing: Indexing) {
-        self.bytes.extend_from_slice(name);
-        let name = self.bytes.len() as u32;
-        self.bytes.extend_from_slice(value);
-        self.fields.push(Part { name, value: self.bytes.len() as u32, indexing });
-    }
-
-    /// Add all fields of another one.
-    #[inline]
-    pub fn extend(&mut self, other: &Self) {
-        let start = self.bytes.len() as u32;
-        self.bytes.extend_from_slice(&other.bytes);
-        self.fields.extend(other.fields.iter().map(|part| Part {
-            name: part.name + start,
-            value: part.value + start,
-            indexing: part.indexing,
-        }));
-    }
-
-    /// Forget the fields.
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.fields.clear();
-    }
-
-    /// The fields, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], Indexing)> {
-        self.fields.iter().scan(0, |start, part| {
-            let name = self.bytes.get(*start as usize..part.name as usize)?;
-            let value = self.bytes.get(part.name as usize..part.value as usize)?;
-            *start = part.value;
-            Some((name, value, part.indexing))
-        })
-    }
-}
+use crate::fields::table::Table;
+use crate::fields::{FIELD_OVERHEAD, Indexing, Section, integer, string};
+use crate::h2::hpack::{TABLE_SIZE, static_table};
 
 /// Encodes the blocks of one connection, in order.
 #[derive(Debug)]
@@ -140,7 +75,7 @@ impl Encoder {
             self.field(out, name, value, indexing);
         }
         // A field that was just added is encoded as an index the next time.
-        if added == self.table.added() && section.bytes.len() <= MAX_LAST {
+        if added == self.table.added() && section.length() <= MAX_LAST {
             let last = self
                 .last
                 .get_or_insert_with(|| Box::new(Last { section: Section::default(), block: Vec::new(), added }));
@@ -173,23 +108,11 @@ impl Encoder {
         };
         integer::encode(out, first, prefix, named.unwrap_or(0));
         if named.is_none() {
-            string(out, name);
+            string::encode(out, 0x00, 7, name);
         }
-        string(out, value);
+        string::encode(out, 0x00, 7, value);
         if first == 0x40 {
             self.table.insert(name, value);
         }
-    }
-}
-
-/// Append a string in the shorter of its two forms (section 5.2).
-fn string(out: &mut Vec<u8>, text: &[u8]) {
-    let length = huffman::length(text);
-    if length < text.len() {
-        integer::encode(out, 0x80, 7, length);
-        huffman::encode(text, out);
-    } else {
-        integer::encode(out, 0x00, 7, text.len());
-        out.extend_from_slice(text);
     }
 }

@@ -14,21 +14,18 @@
 
 mod decode;
 mod encode;
-mod huffman;
-mod integer;
 pub(crate) mod static_table;
-mod table;
 
 use std::fmt;
 
-pub use decode::{Decoder, Field, Key, Size};
-pub use encode::{Encoder, Indexing, Section};
-pub use table::Number;
+pub use crate::fields::{FIELD_OVERHEAD, Indexing, Key, Number, Section};
+pub use decode::{Decoder, Field, Size};
+pub use encode::Encoder;
+
+use crate::fields::Malformed;
 
 /// Bytes of a table, as both sides have it before they say otherwise (RFC 9113 section 6.5.2).
 pub const TABLE_SIZE: usize = 4096;
-/// The overhead of an entry beyond its name and value (RFC 7541 section 4.1).
-pub const FIELD_OVERHEAD: usize = 32;
 
 /// A block that cannot be decoded, or is not. The tables of both sides differ from now on: the connection is over, with
 /// `COMPRESSION_ERROR` (RFC 9113 section 4.3), or `ENHANCE_YOUR_CALM`.
@@ -52,12 +49,22 @@ impl Error {
     /// The reason, for the log.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Integer => "integer too large in a header block",
-            Self::Truncated => "header block ends inside a field",
+            Self::Integer => Malformed::Integer.text(),
+            Self::Truncated => Malformed::Truncated.text(),
             Self::Index => "no header table entry with this index",
-            Self::Huffman => "malformed Huffman code in a header block",
+            Self::Huffman => Malformed::Huffman.text(),
             Self::TableSize => "header table size not allowed",
             Self::Bomb => "header block far too large when decoded",
+        }
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::Integer => Self::Integer,
+            Malformed::Truncated => Self::Truncated,
+            Malformed::Huffman => Self::Huffman,
         }
     }
 }

@@ -1,5 +1,9 @@
 //! The fields that both sides know from the beginning (RFC 7541 appendix A).
 
+use std::sync::OnceLock;
+
+use crate::fields::Kind;
+
 /// Names and values, in order; the first has index 1.
 pub(crate) const FIELDS: [(&str, &str); 61] = [
     (":authority", ""),
@@ -77,4 +81,26 @@ pub(crate) fn find(name: &[u8], value: &[u8]) -> (Option<usize>, Option<usize>) 
     let same = FIELDS.iter().skip(first).take_while(|field| field.0.as_bytes() == name);
     let whole = same.zip(first + 1..).find(|(field, _)| field.1.as_bytes() == value).map(|(_, index)| index);
     (Some(first + 1), whole)
+}
+
+/// The kind of the field with an index.
+#[inline]
+pub(crate) fn kind(index: u8) -> Kind {
+    static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
+    let kinds =
+        KINDS.get_or_init(|| FIELDS.iter().map(|(name, value)| Kind::of(name.as_bytes(), value.as_bytes())).collect());
+    usize::from(index).checked_sub(1).and_then(|place| kinds.get(place)).map_or(Kind::Malformed, |kind| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_what_they_say() {
+        for (index, (name, value)) in (1..).zip(FIELDS) {
+            assert_eq!(kind(index), Kind::of(name.as_bytes(), value.as_bytes()), "{name}");
+        }
+        assert_eq!((kind(0), kind(62)), (Kind::Malformed, Kind::Malformed));
+    }
 }

@@ -1,5 +1,8 @@
 use super::*;
-use crate::h2::hpack::{Encoder, Indexing, TABLE_SIZE};
+use crate::fields::{Indexing, Item};
+use crate::h2::hpack::{Encoder, TABLE_SIZE};
+use crate::method::Method;
+use crate::priority::Priority;
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
@@ -17,7 +20,7 @@ fn read_with(fields: Fields<'_>, limits: &Limits, change: impl FnOnce(&mut Rules
     let (mut decoder, mut head) = (Decoder::<Slot<()>>::new(TABLE_SIZE), Head::default());
     let mut rules = Rules { limits, size: 1000, connect_protocol: true, end_stream: true };
     change(&mut rules);
-    read(&mut decoder, &block(&mut Encoder::new(), fields), &mut head, rules).map(|()| head)
+    read(&mut decoder, &block(&mut Encoder::new(), fields), &mut head, rules).unwrap().map(|()| head)
 }
 
 fn read_one(fields: Fields<'_>) -> Result<Head, Fault> {
@@ -191,7 +194,7 @@ fn what_is_found_of_an_entry_holds_when_it_comes_again() {
     let fields: Vec<_> = GET.iter().copied().chain([("user-agent", "me"), ("x", "y")]).collect();
     let mut read_next = |fields: Fields<'_>| {
         let mut head = Head::default();
-        let result = read(&mut decoder, &block(&mut encoder, fields), &mut head, rules);
+        let result = read(&mut decoder, &block(&mut encoder, fields), &mut head, rules).unwrap();
         for item in head.fields() {
             if let Some(Key::Dynamic(number)) = item.entry {
                 *decoder.kept(number).unwrap().kept.get_or_insert(0) += 1;
@@ -215,7 +218,7 @@ fn what_is_found_of_an_entry_holds_when_it_comes_again() {
 fn trailers_are_fields_within_limits() {
     let limits = Limits { fields: 2, trailers: 100, ..Limits::default() };
     let of = |fields: Fields<'_>| {
-        read_trailers(&mut Decoder::<Slot<()>>::new(TABLE_SIZE), &block(&mut Encoder::new(), fields), &limits)
+        read_trailers(&mut Decoder::<Slot<()>>::new(TABLE_SIZE), &block(&mut Encoder::new(), fields), &limits).unwrap()
     };
     assert_eq!(of(&[("a", "b"), ("c", "d")]), Ok(()));
     assert_eq!(of(&[("a", "b"), (":path", "/")]), Err(Fault::Malformed));

@@ -1,0 +1,256 @@
+//! The deadlines of a connection and its streams, and what follows when they have passed. QUIC itself finds out whether the
+//! client is still there.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use wire::error::Refusal;
+use wire::h3::ErrorCode;
+use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
+use wire::texts;
+
+use super::connection::{Connection, Stream};
+use super::states::{Awaits, Ending};
+use crate::asgi::refused::Refused;
+use crate::conn::carried::Carried;
+use crate::conn::deadline::{Deadline, Patient};
+use crate::conn::grace::Pending;
+
+/// The part of a connection that has a deadline: what the client has to send.
+const INPUT: u32 = 0;
+
+/// The parts of a stream: the rest of the request, and the client's reading of the response.
+const REQUEST: u32 = 0;
+const WINDOW: u32 = 1;
+
+/// Of so much that an application has not read, the client may be waiting to send more.
+const UNREAD: usize = HIGH_WATER / 2;
+
+/// Requests on their way have at least so long to arrive, and these round trips.
+const LAST_CALL: Duration = Duration::from_millis(50);
+const LAST_ROUND_TRIPS: u32 = 3;
+
+impl Patient for Connection {
+    #[inline]
+    fn deadline(&self, _part: u32) -> &Deadline {
+        &self.waits.input
+    }
+
+    #[cold]
+    fn look(&self, py: Python<'_>) -> PyResult<Pending> {
+        self.look_for_peer(py)
+    }
+
+    fn expire(self: Rc<Self>, py: Python<'_>, _part: u32) -> PyResult<()> {
+        let expired = self.guard(py, "expire", |connection| connection.input_is_due(py));
+        expired.or_else(|error| self.abort(py).and(Err(error)))
+    }
+}
+
+impl Connection {
+    /// Have the deadlines count.
+    pub(super) fn enter_deadlines(self: &Rc<Self>) {
+        self.waits.place.set(Some(self.core.hub.deadlines.insert(self.clone(), INPUT)));
+    }
+
+    /// Drop all deadlines.
+    pub(super) fn leave_deadlines(&self) {
+        if let Some(place) = self.waits.place.take() {
+            self.core.hub.deadlines.remove(place);
+        }
+    }
+
+    /// The input that the connection waits for now.
+    fn awaited(&self) -> Awaits {
+        if self.waits.first.get() {
+            Awaits::Beginning
+        } else if self.state.borrow().wire.is_idle() {
+            Awaits::Idle
+        } else {
+            Awaits::Nothing
+        }
+    }
+
+    /// Set the deadline of the connection's present wait, if that has changed.
+    pub(super) fn update_deadline(&self, py: Python<'_>) -> PyResult<()> {
+        let awaits = self.awaited();
+        let before = self.waits.awaits.replace(awaits);
+        // The deadline before a request belongs to another wait.
+        let is_same = awaits == before && awaits != Awaits::Nothing;
+        if is_same || self.ending.get() == Ending::LastCall {
+            return Ok(());
+        }
+        if awaits == Awaits::Idle {
+            self.shrink();
+        }
+        let settings = &self.core.settings;
+        self.wait(py, match awaits {
+            Awaits::Beginning => settings.timeout_request_head,
+            Awaits::Idle => Some(settings.timeout_keep_alive),
+            Awaits::Nothing => None,
+        })
+    }
+
+    fn wait(&self, py: Python<'_>, after: Option<Duration>) -> PyResult<()> {
+        let deadlines = &self.core.hub.deadlines;
+        self.waits.input.set(after.map(|after| deadlines.now() + after));
+        deadlines.watch(py, &self.waits.input)
+    }
+
+    /// The server shuts down: give requests that are already on their way a moment to arrive.
+    pub(super) fn wait_for_last_call(&self, py: Python<'_>) -> PyResult<()> {
+        let after = LAST_CALL + self.quic.statistics().rtt * LAST_ROUND_TRIPS;
+        self.wait(py, Some(after.min(self.core.settings.last_call)))
+    }
+
+    /// The client has not sent the awaited input.
+    #[cold]
+    fn input_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.is_open() {
+            Ok(())
+        } else if self.ending.get() == Ending::LastCall {
+            self.end_requests(py)
+        } else if self.outflow.unacknowledged.get() > 0 {
+            // Its last response may be on its way: QUIC finds out whether it arrives.
+            self.wait(py, Some(self.core.settings.timeout_keep_alive))
+        } else {
+            self.state.borrow_mut().wire.end();
+            self.write_own(py)?;
+            self.close(py, ErrorCode::NoError, "")
+        }
+    }
+
+    /// Give clients that take no more of their responses time to do so.
+    #[inline]
+    pub(super) fn watch_windows(&self, py: Python<'_>) -> PyResult<()> {
+        let blocked: Vec<_> = {
+            let state = self.state.borrow();
+            let streams = state.slots.iter().flatten().map(|slot| &slot.stream);
+            let blocked = streams.filter(|stream| stream.is_blocked.get() && stream.window_deadline.get().is_none());
+            blocked.cloned().collect()
+        };
+        blocked.into_iter().try_for_each(|stream| stream.await_window(py))
+    }
+}
+
+impl Patient for Stream {
+    #[inline]
+    fn deadline(&self, part: u32) -> &Deadline {
+        if part == WINDOW { &self.window_deadline } else { &self.deadline }
+    }
+
+    #[cold]
+    fn look(&self, py: Python<'_>) -> PyResult<Pending> {
+        self.connection.look_for_peer(py)
+    }
+
+    fn expire(self: Rc<Self>, py: Python<'_>, part: u32) -> PyResult<()> {
+        let connection = &self.connection;
+        let expired = connection.guard(py, "expire", |_| match part {
+            WINDOW => self.window_is_due(py),
+            _ => self.request_is_due(py),
+        });
+        expired.or_else(|error| connection.abort(py).and(Err(error)))
+    }
+}
+
+impl Stream {
+    /// Set a deadline, and have it count.
+    fn await_until(&self, py: Python<'_>, part: u32, patience: Option<Duration>) -> PyResult<()> {
+        let deadlines = &self.connection.core.hub.deadlines;
+        self.deadline(part).set(patience.map(|patience| deadlines.now() + patience));
+        if patience.is_none() {
+            return Ok(());
+        }
+        if let Some(place) = self.places.get(part as usize)
+            && place.get().is_none()
+        {
+            let Some(own) = self.connection.stream(self.id) else { return Ok(()) };
+            place.set(Some(deadlines.insert(own, part)));
+        }
+        deadlines.watch(py, self.deadline(part))
+    }
+
+    fn leave(&self, part: u32) {
+        self.deadline(part).set(None);
+        if let Some(place) = self.places.get(part as usize).and_then(std::cell::Cell::take) {
+            self.connection.core.hub.deadlines.remove(place);
+        }
+    }
+
+    /// Drop all deadlines.
+    #[inline]
+    pub(super) fn leave_deadlines(&self) {
+        self.leave(REQUEST);
+        self.leave(WINDOW);
+    }
+
+    /// Nothing more of the request is waited for.
+    #[inline]
+    pub(super) fn leave_body_deadline(&self) {
+        self.leave(REQUEST);
+    }
+
+    /// The client has opened the stream, and has to send a request.
+    pub(super) fn await_head(&self, py: Python<'_>) -> PyResult<()> {
+        self.await_until(py, REQUEST, self.connection.core.settings.timeout_request_head)
+    }
+
+    /// The client may send the body, and has its whole time for it.
+    pub(super) fn restart_deadline(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.is_read() {
+            return Ok(());
+        }
+        self.await_until(py, REQUEST, self.connection.core.settings.timeout_request_body)
+    }
+
+    /// The client has its time to take more of the response.
+    fn await_window(&self, py: Python<'_>) -> PyResult<()> {
+        self.sent_before.set(self.sent.get());
+        self.await_until(py, WINDOW, self.connection.core.settings.timeout_write)
+    }
+
+    /// Bytes of a body have come and extend its deadline. Unread bodies are never late.
+    pub(super) fn extend_deadline(&self, bytes: usize, unread: usize) {
+        let settings = &self.connection.core.settings;
+        if unread > UNREAD {
+            self.deadline.set(None);
+        } else if let Some(until) = self.deadline.get()
+            && let Some(whole) = settings.timeout_request_body
+        {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let later = until + Duration::from_secs(1) * bytes / settings.body_bytes_per_second;
+            self.deadline.set(Some(later.min(self.connection.core.hub.deadlines.now() + whole)));
+        }
+    }
+
+    #[cold]
+    fn request_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        let settings = &self.connection.core.settings;
+        let late = if self.has_begun.get() {
+            Refused::late(Refusal::BodyTimeout, settings.timeout_request_body)
+        } else {
+            Refused::late(Refusal::HeadTimeout, settings.timeout_request_head)
+        };
+        self.connection.refuse(py, self.id, &late)?;
+        self.connection.flush(py)?;
+        self.connection.after(py)
+    }
+
+    /// The client had time to take more of the response.
+    #[cold]
+    fn window_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        let connection = &self.connection;
+        if !self.has_more() || !self.is_blocked.get() {
+            return Ok(());
+        }
+        let taken = self.sent.get().wrapping_sub(self.sent_before.get());
+        let patience = connection.core.settings.timeout_write.unwrap_or_default();
+        if connection.core.settings.is_enough(taken, patience) {
+            return self.await_window(py);
+        }
+        connection.note(py, &connection.core.debug, texts::WINDOW_CLOSED)?;
+        connection.reset(py, self.id, ErrorCode::RequestCancelled)
+    }
+}

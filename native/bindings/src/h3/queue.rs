@@ -1,0 +1,89 @@
+//! The output of a stream that QUIC has not taken: heads, frames of the body and its pieces, in order.
+
+use std::collections::VecDeque;
+
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+use quic::Bytes;
+
+use crate::base::queued_bytes::QueuedBytes;
+
+/// Shorter pieces are copied behind the head of their frame: to refer to them costs more.
+const COPIED: usize = 4096;
+
+/// Output that waits.
+#[derive(Default)]
+pub(super) struct Queue {
+    pieces: VecDeque<Bytes>,
+    /// What `wire` appends to, behind the pieces.
+    tail: Vec<u8>,
+    /// Bytes of the pieces.
+    length: usize,
+    /// The memory of all.
+    held: QueuedBytes,
+}
+
+impl Queue {
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.length + self.tail.len()
+    }
+
+    /// Append by this function.
+    #[inline]
+    pub(super) fn put<R>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let before = self.tail.len();
+        let result = append(&mut self.tail);
+        self.held.add(self.tail.len() - before);
+        result
+    }
+
+    /// Append a piece of a body.
+    #[inline]
+    pub(super) fn push(&mut self, piece: &Bound<'_, PyBytes>) {
+        let bytes = piece.as_bytes();
+        self.held.add(bytes.len());
+        if bytes.len() <= COPIED {
+            self.tail.extend_from_slice(bytes);
+            return;
+        }
+        self.seal();
+        self.length += bytes.len();
+        self.pieces.push_back(Bytes::from_owner(PyBackedBytes::from(piece.clone())));
+    }
+
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            self.length += self.tail.len();
+            self.pieces.push_back(Bytes::from(std::mem::take(&mut self.tail)));
+        }
+    }
+
+    /// Move up to `most` bytes from the front to `taken`.
+    #[inline]
+    pub(super) fn take(&mut self, most: usize, taken: &mut Vec<Bytes>) -> usize {
+        self.seal();
+        let mut left = most;
+        while left > 0
+            && let Some(piece) = self.pieces.front_mut()
+        {
+            let part = if piece.len() <= left { self.pieces.pop_front() } else { Some(piece.split_to(left)) };
+            let Some(part) = part else { break };
+            left -= part.len();
+            self.length -= part.len();
+            taken.push(part);
+        }
+        self.held.remove(most - left);
+        most - left
+    }
+
+    /// Put back what was not wanted of that.
+    pub(super) fn give_back(&mut self, taken: &mut Vec<Bytes>) {
+        for piece in taken.drain(..).rev().filter(|piece| !piece.is_empty()) {
+            self.length += piece.len();
+            self.held.add(piece.len());
+            self.pieces.push_front(piece);
+        }
+    }
+}

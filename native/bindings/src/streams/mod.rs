@@ -1,0 +1,8 @@
+//! What connections of several streams share, whichever their version of HTTP.
+
+pub(crate) mod headers;
+pub(crate) mod pairs;
+pub(crate) mod response;
+pub(crate) mod sections;
+pub(crate) mod starting;
+pub(crate) mod tunnel;

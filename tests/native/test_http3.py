@@ -1,0 +1,451 @@
+"""HTTP/3 as a client sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+if sys.platform != "linux":
+    pytest.skip("HTTP/3 needs Linux", allow_module_level=True)
+
+from tests import loops
+from tests.native.http3_client import (
+    INTERNAL_ERROR,
+    MESSAGE_ERROR,
+    NO_ERROR,
+    REQUEST_CANCELLED,
+    REQUEST_REJECTED,
+    HTTP3Client,
+    serve,
+)
+from tests.protocols.harness import body_of, respond
+from tests.utils import turns, wait_until
+
+anyio_backend = loops.one
+
+pytestmark = pytest.mark.anyio
+
+START = {"type": "http.response.start", "status": 200, "headers": []}
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Send the body back as it comes."""
+    await send(START)
+    more = True
+    while more:
+        message = await receive()
+        more = message.get("more_body", False)
+        await send({"type": "http.response.body", "body": message.get("body", b""), "more_body": more})
+
+
+class Calls:
+    """Keeps the scopes of its calls."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Any] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.scopes.append(scope)
+        await respond(b"ok")(scope, receive, send)
+
+
+async def test_a_request_has_the_usual_scope_and_is_logged(
+    tls_certificate: trustme.LeafCert, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "uvicorn.access")
+    app = Calls()
+    async with serve(app, tls_certificate, server_header=True, access_log=True) as service:
+        async with service.connect() as client:
+            answer = await client.ask("/a%20b?c=d", ("x-one", "1"))
+            (connection,) = service.state.connections
+            assert (answer.status, answer.body) == (200, b"ok")
+            assert answer.headers["server"] == "uvicorn"
+            scope = app.scopes[0]
+            assert (scope["type"], scope["http_version"], scope["method"], scope["scheme"]) == (
+                "http",
+                "3",
+                "GET",
+                "https",
+            )
+            assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("/a b", b"/a%20b", b"c=d")
+            assert scope["headers"] == [(b"host", b"localhost"), (b"x-one", b"1")]
+            assert scope["server"] == ("127.0.0.1", service.port)
+            assert scope["client"] == connection.client  # type: ignore[attr-defined]
+            line = f'{scope["client"][0]}:{scope["client"][1]} - "GET /a%20b?c=d HTTP/3" 200'
+        await service.idle()
+    assert line in [record.getMessage() for record in caplog.records]
+
+
+async def test_bodies_go_there_and_back(tls_certificate: trustme.LeafCert) -> None:
+    body = bytes(range(256)) * 4096
+    async with serve(echo, tls_certificate) as service, service.connect() as client:
+        answer = await client.ask(method="POST", body=body)
+        assert answer.body == body
+        stream = client.send(method="POST", end=False)
+        for piece in (b"one", b"two"):
+            client.send_data(stream, piece, end=False)
+            await client.next(stream)
+        client.send_data(stream, b"")
+        assert (await client.answer(stream)).reset is None
+
+
+async def test_many_streams_are_answered_together(tls_certificate: trustme.LeafCert) -> None:
+    waiting: list[Any] = []
+    everyone = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        waiting.append(scope)
+        if len(waiting) == 100:
+            everyone.set()
+        await everyone.wait()
+        await respond(scope["path"].encode())(scope, receive, send)
+
+    async with serve(app, tls_certificate) as service, service.connect() as client:
+        answers = await asyncio.gather(*(client.ask(f"/{number}") for number in range(100)))
+        assert [answer.body for answer in answers] == [b"/%d" % number for number in range(100)]
+
+
+async def messages(send: Any, *parts: dict[str, Any]) -> None:
+    for part in parts:
+        await send({**part, "type": f"http.response.{part['type']}"})
+
+
+async def test_applications_end_responses_in_every_way(
+    tls_certificate: trustme.LeafCert, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"0123456789" * 100_000)
+    head = {"type": "start", "status": 200, "headers": []}
+    long = {**head, "headers": [(b"content-length", b"100")]}
+    responses: dict[str, tuple[list[dict[str, Any]], tuple[int, bytes, int | None]]] = {
+        "empty": ([head, {"type": "body"}], (200, b"", None)),
+        "without content": ([{**head, "status": 204}, {"type": "body"}], (204, b"", None)),
+        "pieces": ([head, *[{"type": "body", "body": b"x" * 9, "more_body": True}] * 9, {"type": "body"}], (200, b"x" * 81, None)),
+        "file": ([head, {"type": "pathsend", "path": str(file)}], (200, file.read_bytes(), None)),
+        "cut": ([head, {"type": "body", "body": b"x", "more_body": True}], (200, b"x", INTERNAL_ERROR)),
+        "too short": ([long, {"type": "body", "body": b"x"}], (200, b"", INTERNAL_ERROR)),
+        "nothing": ([], (500, b"Internal Server Error", None)),
+        "trailers": (
+            [
+                {**head, "trailers": True},
+                {"type": "body", "body": b"x"},
+                {"type": "trailers", "headers": [(b"x-sum", b"1")]},
+            ],
+            (200, b"x", None),
+        ),
+    }
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await messages(send, *responses[scope["path"][1:].replace("-", " ")][0])
+
+    extensions = ["http.response.pathsend", "http.response.trailers"]
+    async with serve(app, tls_certificate, asgi_extensions=extensions) as service, service.connect() as client:
+        for name, (_, expected) in responses.items():
+            with subtests.test(name):
+                answer = await client.ask("/" + name.replace(" ", "-"), ("te", "trailers"))
+                assert answer.reset == expected[2]
+                if answer.reset is None:  # else what came before may be lost
+                    assert (answer.status, answer.body) == expected[:2]
+                assert (name == "trailers") == ({"x-sum": "1"} in answer.sections)
+        with subtests.test("HEAD"):
+            answer = await client.ask("/file", method="HEAD")
+            assert (answer.status, answer.body) == (200, b"")
+
+
+@pytest.mark.parametrize("end", ["reset", "stop", "close"])
+async def test_an_application_hears_of_the_end(
+    tls_certificate: trustme.LeafCert, end: str, subtests: pytest.Subtests
+) -> None:
+    heard: list[str] = []
+    there = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/send":
+            await send(START)
+            there.set()
+            for _ in range(100):
+                await send({"type": "http.response.body", "body": bytes(100_000), "more_body": True})
+        elif scope["path"] == "/receive":
+            await receive()
+            there.set()
+        else:
+            await respond()(scope, receive, send)
+            return
+        heard.append((await receive())["type"])
+
+    async with serve(app, tls_certificate) as service:
+        for path in ("/send", "/receive"):
+            with subtests.test(path):
+                there.clear()
+                heard.clear()
+                async with service.connect() as client:
+                    stream = client.send(path, method="POST", end=False)
+                    client.send_data(stream, b"x", end=False)
+                    await there.wait()
+                    if end == "close":
+                        client.close()
+                    else:
+                        client.give_up(stream, reset=end == "reset", stop=end == "stop")
+                        assert (await client.ask()).status == 200
+                    await wait_until(lambda: heard == ["http.disconnect"])
+        await service.idle()
+
+
+async def test_a_client_that_does_not_read_pauses_its_application(
+    tls_certificate: trustme.LeafCert, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    sent = 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal sent
+        await send(START)
+        for _ in range(1000):
+            await send({"type": "http.response.body", "body": bytes(20_000), "more_body": True})
+            sent += 20_000
+
+    settings = {"timeout_write": 30, "max_data": 200_000, "max_stream_data": 100_000}
+    write, flow = settings["timeout_write"], {name: settings[name] for name in ("max_data", "max_stream_data")}
+    async with serve(app, tls_certificate, timeout_write=write) as service, service.connect(**flow) as client:
+        for name in ("_write_connection_limits", "_write_stream_limits"):  # it never says that it has read
+            setattr(client._quic, name, lambda **arguments: None)
+        stream = client.send()
+        before = -1
+        while before != sent:
+            before = sent
+            await turns(50)
+        assert 0 < sent < 1_000_000
+        assert service.state.tasks
+        service.pass_time(31)
+        answer = await client.answer(stream)
+        assert answer.reset == REQUEST_CANCELLED
+        await wait_until(lambda: not service.state.tasks)
+
+
+async def test_an_application_that_does_not_read_pauses_its_client(tls_certificate: trustme.LeafCert) -> None:
+    goes_on = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await goes_on.wait()
+        body = await body_of(receive)
+        await respond(b"%d" % len(body or b""))(scope, receive, send)
+
+    async with serve(app, tls_certificate) as service, service.connect() as client:
+        stream = client.send(method="POST", end=False)
+        client.send_data(stream, bytes(3_000_000))
+        await turns(100)
+        (sender,) = [one.sender for number, one in client._quic._streams.items() if number == stream]
+        assert sender._buffer_stop - sender._buffer_start > 2_000_000
+        goes_on.set()
+        assert (await client.answer(stream)).body == b"3000000"
+
+
+async def test_what_cannot_be_served_is_refused(
+    tls_certificate: trustme.LeafCert, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
+) -> None:
+    caplog.set_level(logging.WARNING, "uvicorn.error")
+    settings = {"limit_request_head": 20_000, "limit_request_fields": 50, "limit_request_body": 1000}
+    requests: dict[str, tuple[dict[str, Any], tuple[int, int | None]]] = {
+        "many fields": ({"fields": [(f"x-{number}", "1") for number in range(60)]}, (431, None)),
+        "large head": ({"fields": [(f"x-{number}", "y" * 3000) for number in range(8)]}, (431, None)),
+        "large body": ({"method": "POST", "body": bytes(1001)}, (413, None)),
+        "declared body": ({"method": "POST", "fields": [("content-length", "1001")], "body": bytes(1001)}, (413, None)),
+        "upper case": ({"fields": [("X-Upper", "1")]}, (0, MESSAGE_ERROR)),
+        "connection": ({"fields": [("connection", "close")]}, (0, MESSAGE_ERROR)),
+        "short body": ({"method": "POST", "fields": [("content-length", "9")], "body": b"x"}, (0, MESSAGE_ERROR)),
+    }
+    async with serve(echo_whole, tls_certificate, **settings) as service, service.connect() as client:
+        for name, (request, expected) in requests.items():
+            with subtests.test(name):
+                fields = request.pop("fields", [])
+                answer = await client.ask("/", *fields, **request)
+                assert (answer.status, answer.reset) == expected
+        with subtests.test("the connection goes on"):
+            assert (await client.ask()).status == 200
+        # A body that is not wanted is stopped.
+        stream = client.send("/early", method="POST", end=False)
+        answer = await client.answer(stream)
+        with subtests.test("early answer"):
+            assert answer.status == 200
+            await wait_until(lambda: client._quic._streams[stream].sender._reset_error_code == NO_ERROR)
+
+
+async def echo_whole(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the body, or at once."""
+    body = b"early" if scope["path"] == "/early" else await body_of(receive)
+    if body is not None:
+        await respond(body)(scope, receive, send)
+
+
+async def test_deadlines_end_what_does_not_come(
+    tls_certificate: trustme.LeafCert, subtests: pytest.Subtests
+) -> None:
+    settings = {"timeout_request_head": 5, "timeout_request_body": 7, "timeout_keep_alive": 3}
+    async with serve(echo_whole, tls_certificate, **settings) as service:
+        async with service.connect() as client:
+            with subtests.test("body"):
+                stream = client.send(method="POST", end=False)
+                await wait_until(lambda: bool(service.state.tasks))
+                service.pass_time(8)
+                service.pass_time(1)
+                assert (await client.answer(stream)).status == 408
+            with subtests.test("head"):
+                stream = client._quic.get_next_available_stream_id()
+                client._quic.send_stream_data(stream, b"\x01\x20")
+                client.transmit()
+                await turns(20)
+                service.pass_time(6)
+                service.pass_time(1)
+                assert (await client.answer(stream)).status == 408
+            with subtests.test("idle"):
+                await turns(20)
+                service.pass_time(4)
+                service.pass_time(1)
+                await wait_until(lambda: client.ended is not None)
+                assert client.ended is not None and client.ended.error_code == NO_ERROR
+        async with service.connect() as client:
+            with subtests.test("first request"):
+                await turns(20)
+                service.pass_time(6)
+                service.pass_time(1)
+                await wait_until(lambda: client.ended is not None)
+        await service.idle()
+
+
+async def test_a_server_that_stops_finishes_what_has_begun(tls_certificate: trustme.LeafCert) -> None:
+    goes_on = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await goes_on.wait()
+        await respond(scope["path"].encode())(scope, receive, send)
+
+    async with serve(app, tls_certificate) as service, service.connect() as client, service.connect() as idle:
+        await wait_until(lambda: len(service.state.connections) == 2)
+        first = client.send("/first")
+        await wait_until(lambda: len(service.state.tasks) == 1)
+        connections: list[Any] = list(service.state.connections)
+        for connection in connections:
+            connection.announce_close()
+        await turns(10)
+        second = client.send("/second")  # on its way when the client hears of it
+        await wait_until(lambda: len(service.state.tasks) == 2)
+        for connection in connections:
+            connection.shutdown()
+        service.pass_time(2)
+        service.pass_time(1)
+        await wait_until(lambda: idle.ended is not None)
+        late = await client.answer(client.send("/late"))
+        assert late.reset == REQUEST_REJECTED
+        goes_on.set()
+        assert (await client.answer(first)).body == b"/first"
+        assert (await client.answer(second)).body == b"/second"
+        await wait_until(lambda: client.ended is not None)
+        assert client.ended is not None and client.ended.error_code == NO_ERROR
+        await service.idle()
+
+
+async def test_safe_requests_may_come_in_early_data(
+    tls_certificate: trustme.LeafCert, subtests: pytest.Subtests
+) -> None:
+    for allowed in (True, False):
+        app = Calls()
+        tickets: list[Any] = []
+        async with serve(app, tls_certificate, tickets="own", http3_early_data=allowed) as service:
+            for method, status in (("GET", 200), ("POST", 425 if allowed else 200)):
+                with subtests.test(f"{method}, {allowed}"):
+                    async with service.connect(ticket_handler=tickets.append) as client:
+                        assert (await client.ask()).status == 200
+                        await wait_until(lambda: bool(tickets))
+                    async with service.connect(wait=False, session_ticket=tickets.pop()) as client:
+                        tickets.clear()
+                        assert (await client.ask(method=method)).status == status
+                        assert client._quic.tls.early_data_accepted is allowed
+                    is_told = (b"early-data", b"1") in app.scopes[-1]["headers"]
+                    assert is_told == (allowed and method == "GET")
+            await service.idle()
+
+
+def masked(opcode: int, payload: bytes) -> bytes:
+    """A frame of a WebSocket's client."""
+    length = len(payload)
+    size = bytes([0x80 | length]) if length < 126 else b"\xfe" + struct.pack("!H", length)
+    return bytes([0x80 | opcode]) + size + bytes(4) + payload
+
+
+async def test_a_stream_becomes_a_websocket(tls_certificate: trustme.LeafCert) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["http_version"])
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "bytes": message["bytes"]})
+        seen.append(message["code"])
+
+    async def open_one(client: HTTP3Client) -> int:
+        stream = client.send("/", (":protocol", "websocket"), ("sec-websocket-version", "13"), method="CONNECT", end=False)
+        assert dict((await client.next(stream)).headers)[b":status"] == b"200"
+        return stream
+
+    async with serve(app, tls_certificate, ws="auto") as service, service.connect() as client:
+        stream = await open_one(client)
+        client.send_data(stream, masked(2, b"hello"), end=False)
+        assert await client.data(stream, 7) == b"\x82\x05hello"
+        client.send_data(stream, masked(2, b"x" * 60_000), end=False)
+        assert (await client.data(stream, 60_004)).endswith(b"x" * 60_000)
+        client.send_data(stream, masked(8, struct.pack("!H", 1001)), end=False)
+        assert (await client.answer(stream)).body == b"\x88\x02\x03\xe9"
+        other = await open_one(client)
+        client.give_up(other)
+        await wait_until(lambda: seen == ["3", 1001, "3", 1005])
+
+
+async def test_connections_beyond_the_limit_are_closed(tls_certificate: trustme.LeafCert) -> None:
+    class Slot:
+        def admit(self, host: str) -> bool:
+            return host == "127.0.0.1"
+
+        def leave(self) -> None:
+            slots.append(Slot())
+
+    slots = [Slot()]
+    async with serve(respond(), tls_certificate, enter=lambda: slots.pop() if slots else None) as service:
+        async with service.connect() as client:
+            assert (await client.ask()).status == 200
+            async with service.connect() as other:
+                await wait_until(lambda: other.ended is not None)
+            assert (await client.ask()).status == 200
+        await wait_until(lambda: bool(slots))
+        async with service.connect() as client:
+            assert (await client.ask()).status == 200
+
+
+async def test_a_panic_costs_its_connection(
+    tls_certificate: trustme.LeafCert, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(respond(), tls_certificate) as service, service.connect() as other:
+        assert (await other.ask()).status == 200
+        for entry in ("data_received", "write"):
+            async with service.connect() as client:
+                assert (await client.ask()).status == 200
+                cores: Any = service.state.protocol_settings
+                cores.rehearse_panic(entry)
+                client.send()
+                await wait_until(lambda client=client: client.ended is not None)
+        assert (await other.ask()).status == 200
+    assert sum("Native core panicked" in record.getMessage() for record in caplog.records) == 2
+
+
+async def test_requests_are_counted(tls_certificate: trustme.LeafCert) -> None:
+    async with serve(respond(), tls_certificate) as service, service.connect() as client:
+        assert (await client.ask()).status == 200
+        cores: Any = service.state.protocol_settings
+        assert cores.total_requests == 1
