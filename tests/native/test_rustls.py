@@ -63,7 +63,7 @@ async def test_programs_are_shown_a_description_that_is_made_once(
         assert transport.get_extra_info("ssl_object") is shown
         client_der = ssl.PEM_cert_to_DER_cert(client_certificate.cert_chain_pems[0].bytes().decode())
         version, suite, *rest, chain, resumed, group, error, host = shown
-        assert (version, suite, rest) == (0x0304, 0x1302, ["http/1.1", "localhost"])
+        assert (version, suite, rest) == (0x0304, 0x1301, ["http/1.1", "localhost"])
         assert (chain[0], resumed, error, host) == (client_der, False, None, "localhost")
         assert group in (29, 4588)
         assert len(described) == 1
