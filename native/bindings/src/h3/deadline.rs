@@ -31,7 +31,7 @@ const UNREAD: usize = HIGH_WATER / 2;
 const LAST_CALL: Duration = Duration::from_millis(50);
 const LAST_ROUND_TRIPS: u32 = 3;
 
-/// A packet that is lost, and sent again, is acknowledged within so many round trips, mostly.
+/// Round trips within which a packet that is lost and sent again is mostly acknowledged.
 const ROUND_TRIPS: u32 = 8;
 
 impl Patient for Connection {
