@@ -23,6 +23,7 @@ __all__ = [
     "Factory",
     "FieldList",
     "FileSink",
+    "HTTP3Listener",
     "HTTPProtocol",
     "HeadReader",
     "Listener",
@@ -95,6 +96,32 @@ class Listener:
     def when_opened(self, callback: collections.abc.Callable[[], object]) -> bool: ...
     def give_up_opening(self) -> None: ...
     def take_rest(self) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class HTTP3Listener:
+    """UDP sockets of a `Poller` that serve HTTP/3, at rest until `resume`; Linux only.
+
+    See `uvicorn.listening.udp.MakeListener` for the arguments.
+    """
+
+    def __new__(
+        cls,
+        *,
+        poller: Poller,
+        descriptors: collections.abc.Sequence[int],
+        factory: collections.abc.Callable[[], asyncio.BaseProtocol],
+        context: ssl.SSLContext,
+        slot: int,
+        generation: int,
+        secret: bytes,
+        enter: collections.abc.Callable[[], object] | None,
+        handshake_timeout: float,
+    ) -> HTTP3Listener: ...
+    @property
+    def connections(self) -> int: ...
+    def resume(self) -> None: ...
+    def stop_accepting(self) -> None: ...
     def close(self) -> None: ...
 
 @final

@@ -1,4 +1,4 @@
-"""A client of HTTP/3 by aioquic, whose every frame is in the test's hands; and a listener that serves it in this process."""
+"""A client of HTTP/3 by aioquic, and a listener that serves it in this process."""
 
 from __future__ import annotations
 
@@ -130,6 +130,12 @@ class HTTP3Client(QuicConnectionProtocol):
                 continue
             answer.body = b"".join(parts)
             return answer
+
+    async def end(self) -> int:
+        """Wait until the connection is over; return the code by which it was closed."""
+        await wait_until(lambda: self.ended is not None)
+        assert self.ended is not None
+        return int(self.ended.error_code)
 
     async def ask(self, path: str = "/", *fields: tuple[str, str], method: str = "GET", body: bytes = b"") -> Answer:
         """Send a request and take its response."""

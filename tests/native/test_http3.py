@@ -127,7 +127,10 @@ async def test_applications_end_responses_in_every_way(
     responses: dict[str, tuple[list[dict[str, Any]], tuple[int, bytes, int | None]]] = {
         "empty": ([head, {"type": "body"}], (200, b"", None)),
         "without content": ([{**head, "status": 204}, {"type": "body"}], (204, b"", None)),
-        "pieces": ([head, *[{"type": "body", "body": b"x" * 9, "more_body": True}] * 9, {"type": "body"}], (200, b"x" * 81, None)),
+        "pieces": (
+            [head, *[{"type": "body", "body": b"x" * 9, "more_body": True}] * 9, {"type": "body"}],
+            (200, b"x" * 81, None),
+        ),
         "file": ([head, {"type": "pathsend", "path": str(file)}], (200, file.read_bytes(), None)),
         "cut": ([head, {"type": "body", "body": b"x", "more_body": True}], (200, b"x", INTERNAL_ERROR)),
         "too short": ([long, {"type": "body", "body": b"x"}], (200, b"", INTERNAL_ERROR)),
@@ -284,9 +287,7 @@ async def echo_whole(scope: Any, receive: Any, send: Any) -> None:
         await respond(body)(scope, receive, send)
 
 
-async def test_deadlines_end_what_does_not_come(
-    tls_certificate: trustme.LeafCert, subtests: pytest.Subtests
-) -> None:
+async def test_deadlines_end_what_does_not_come(tls_certificate: trustme.LeafCert, subtests: pytest.Subtests) -> None:
     settings = {"timeout_request_head": 5, "timeout_request_body": 7, "timeout_keep_alive": 3}
     async with serve(echo_whole, tls_certificate, **settings) as service:
         async with service.connect() as client:
@@ -308,14 +309,13 @@ async def test_deadlines_end_what_does_not_come(
                 await turns(20)
                 service.pass_time(4)
                 service.pass_time(1)
-                await wait_until(lambda: client.ended is not None)
-                assert client.ended is not None and client.ended.error_code == NO_ERROR
+                assert await client.end() == NO_ERROR
         async with service.connect() as client:
             with subtests.test("first request"):
                 await turns(20)
                 service.pass_time(6)
                 service.pass_time(1)
-                await wait_until(lambda: client.ended is not None)
+                assert await client.end() == NO_ERROR
         await service.idle()
 
 
@@ -340,23 +340,22 @@ async def test_a_server_that_stops_finishes_what_has_begun(tls_certificate: trus
             connection.shutdown()
         service.pass_time(2)
         service.pass_time(1)
-        await wait_until(lambda: idle.ended is not None)
+        assert await idle.end() == NO_ERROR
         late = await client.answer(client.send("/late"))
         assert late.reset == REQUEST_REJECTED
         goes_on.set()
         assert (await client.answer(first)).body == b"/first"
         assert (await client.answer(second)).body == b"/second"
-        await wait_until(lambda: client.ended is not None)
-        assert client.ended is not None and client.ended.error_code == NO_ERROR
+        assert await client.end() == NO_ERROR
         await service.idle()
 
 
 async def test_safe_requests_may_come_in_early_data(
     tls_certificate: trustme.LeafCert, subtests: pytest.Subtests
 ) -> None:
+    tickets: list[Any] = []
     for allowed in (True, False):
         app = Calls()
-        tickets: list[Any] = []
         async with serve(app, tls_certificate, tickets="own", http3_early_data=allowed) as service:
             for method, status in (("GET", 200), ("POST", 425 if allowed else 200)):
                 with subtests.test(f"{method}, {allowed}"):
@@ -391,7 +390,9 @@ async def test_a_stream_becomes_a_websocket(tls_certificate: trustme.LeafCert) -
         seen.append(message["code"])
 
     async def open_one(client: HTTP3Client) -> int:
-        stream = client.send("/", (":protocol", "websocket"), ("sec-websocket-version", "13"), method="CONNECT", end=False)
+        stream = client.send(
+            "/", (":protocol", "websocket"), ("sec-websocket-version", "13"), method="CONNECT", end=False
+        )
         assert dict((await client.next(stream)).headers)[b":status"] == b"200"
         return stream
 
@@ -421,7 +422,7 @@ async def test_connections_beyond_the_limit_are_closed(tls_certificate: trustme.
         async with service.connect() as client:
             assert (await client.ask()).status == 200
             async with service.connect() as other:
-                await wait_until(lambda: other.ended is not None)
+                await other.end()
             assert (await client.ask()).status == 200
         await wait_until(lambda: bool(slots))
         async with service.connect() as client:
@@ -439,7 +440,7 @@ async def test_a_panic_costs_its_connection(
                 cores: Any = service.state.protocol_settings
                 cores.rehearse_panic(entry)
                 client.send()
-                await wait_until(lambda client=client: client.ended is not None)
+                assert await client.end() == INTERNAL_ERROR
         assert (await other.ask()).status == 200
     assert sum("Native core panicked" in record.getMessage() for record in caplog.records) == 2
 

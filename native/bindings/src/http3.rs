@@ -150,7 +150,7 @@ impl HTTP3Listener {
         let connections = self.connections.here()?;
         let factory = connections.factory.borrow().as_ref().map(|factory| factory.clone_ref(py));
         if let Some(factory) = factory {
-            // One that nobody connects by, for what all have in common.
+            // One without a client, for the state that all share.
             let made = factory.bind(py).call0()?;
             let protocol = made.cast::<HTTPProtocol>().map_err(|_| unfit())?;
             let core = connections.core(py, &protocol.get().version()?.served())?;

@@ -10,6 +10,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::cast_precision_loss,
+    clippy::too_many_lines,
     clippy::unchecked_time_subtraction,
     reason = "an example"
 )]
@@ -169,8 +170,7 @@ fn main() {
     let _ = state.set_recv_buffer_size(UdpSockRef::from(&socket), 4 << 20);
     let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None);
     let mut peers: HashMap<ConnectionHandle, Peer> = HashMap::new();
-    let mut load =
-        Load { streams, left: requests, done: 0, failed: 0, bytes: 0, request: Bytes::from(request) };
+    let mut load = Load { streams, left: requests, done: 0, failed: 0, bytes: 0, request: Bytes::from(request) };
     let mut room = vec![0; 8 * 65536];
     let mut metas = [RecvMeta::default(); 8];
     let mut output = Vec::new();
@@ -239,14 +239,13 @@ fn main() {
                     let ecn = meta.ecn.and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8));
                     let mut reply = Vec::new();
                     let bytes = BytesMut::from(datagram);
-                    if let Some(DatagramEvent::ConnectionEvent(handle, event)) =
-                        endpoint.handle(now, meta.addr, None, ecn, bytes, &mut reply)
+                    let event = endpoint.handle(now, meta.addr, None, ecn, bytes, &mut reply);
+                    if let Some(DatagramEvent::ConnectionEvent(handle, event)) = event
+                        && let Some(peer) = peers.get_mut(&handle)
                     {
-                        if let Some(peer) = peers.get_mut(&handle) {
-                            peer.connection.handle_event(event);
-                            if dirty.last() != Some(&handle) {
-                                dirty.push(handle);
-                            }
+                        peer.connection.handle_event(event);
+                        if dirty.last() != Some(&handle) {
+                            dirty.push(handle);
                         }
                     }
                 }
@@ -256,5 +255,8 @@ fn main() {
     let seconds = begin.elapsed().as_secs_f64();
     let Load { done, failed, bytes, .. } = load;
     let ready = peers.values().filter(|peer| peer.is_ready && !peer.is_lost).count();
-    println!("{done} responses, {failed} failed, {bytes} bytes, {:.0} per second, {ready} connections", done as f64 / seconds);
+    println!(
+        "{done} responses, {failed} failed, {bytes} bytes, {:.0} per second, {ready} connections",
+        done as f64 / seconds
+    );
 }

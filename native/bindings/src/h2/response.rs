@@ -31,11 +31,7 @@ impl Responds for Stream {
     }
 
     #[inline]
-    fn encode(
-        &self,
-        status: u16,
-        fields: impl FnOnce(&mut ResponseHead) -> Result<bool, AppError>,
-    ) -> PyResult<bool> {
+    fn encode(&self, status: u16, fields: impl FnOnce(&mut ResponseHead) -> Result<bool, AppError>) -> PyResult<bool> {
         let core = &self.connection.core;
         let encoded = core.sections.with_scratch(|scratch| {
             let State { wire, out, .. } = &mut *self.connection.state.borrow_mut();

@@ -104,9 +104,11 @@ impl Tunnel for Stream {
     }
 
     fn put_end(&self) -> PyResult<()> {
-        self.connection.put(|wire, out| {
-            if wire.takes_body(self.id) { wire.body(out, self.id, 0, true).map(drop) } else { Ok(()) }
-        })
+        self.connection.put(
+            |wire, out| {
+                if wire.takes_body(self.id) { wire.body(out, self.id, 0, true).map(drop) } else { Ok(()) }
+            },
+        )
     }
 
     fn note_taken(&self, _py: Python<'_>, length: usize) -> PyResult<()> {

@@ -88,6 +88,8 @@ pub(super) struct Waits {
     pub(super) place: Cell<Option<usize>>,
     /// The awaited input of `input`.
     pub(super) awaits: Cell<Awaits>,
+    /// Datagrams that had come when the deadline was set.
+    pub(super) heard: Cell<u64>,
     /// No request has come yet.
     pub(super) first: Cell<bool>,
     /// The time up to which the client's budget was refilled, in whole seconds from the beginning.
@@ -219,6 +221,7 @@ impl Connection {
                 input: Deadline::default(),
                 place: Cell::new(None),
                 awaits: Cell::new(Awaits::Nothing),
+                heard: Cell::new(0),
                 first: Cell::new(true),
                 counted: Cell::new(now),
             },

@@ -31,6 +31,9 @@ const UNREAD: usize = HIGH_WATER / 2;
 const LAST_CALL: Duration = Duration::from_millis(50);
 const LAST_ROUND_TRIPS: u32 = 3;
 
+/// Round trips within which a packet that is lost and sent again is mostly acknowledged.
+const ROUND_TRIPS: u32 = 8;
+
 impl Patient for Connection {
     #[inline]
     fn deadline(&self, _part: u32) -> &Deadline {
@@ -63,7 +66,9 @@ impl Connection {
 
     /// The input that the connection waits for now.
     fn awaited(&self) -> Awaits {
-        if self.waits.first.get() {
+        if self.state.borrow().wire.is_over() {
+            Awaits::Acknowledgements
+        } else if self.waits.first.get() {
             Awaits::Beginning
         } else if self.state.borrow().wire.is_idle() {
             Awaits::Idle
@@ -85,14 +90,26 @@ impl Connection {
             self.shrink();
         }
         let settings = &self.core.settings;
-        self.wait(py, match awaits {
-            Awaits::Beginning => settings.timeout_request_head,
-            Awaits::Idle => Some(settings.timeout_keep_alive),
-            Awaits::Nothing => None,
-        })
+        self.wait(
+            py,
+            match awaits {
+                Awaits::Beginning => settings.timeout_request_head,
+                Awaits::Idle => Some(settings.timeout_keep_alive),
+                Awaits::Acknowledgements => Some(self.patience()),
+                Awaits::Nothing => None,
+            },
+        )
+    }
+
+    /// A client that receives a response is heard at least so often.
+    fn patience(&self) -> Duration {
+        self.core.settings.last_call + self.quic.statistics().rtt * ROUND_TRIPS
     }
 
     fn wait(&self, py: Python<'_>, after: Option<Duration>) -> PyResult<()> {
+        if after.is_some() {
+            self.waits.heard.set(self.quic.statistics().received_datagrams);
+        }
         let deadlines = &self.core.hub.deadlines;
         self.waits.input.set(after.map(|after| deadlines.now() + after));
         deadlines.watch(py, &self.waits.input)
@@ -111,9 +128,11 @@ impl Connection {
             Ok(())
         } else if self.ending.get() == Ending::LastCall {
             self.end_requests(py)
-        } else if self.outflow.unacknowledged.get() > 0 {
-            // Its last response may be on its way: QUIC finds out whether it arrives.
-            self.wait(py, Some(self.core.settings.timeout_keep_alive))
+        } else if self.outflow.unacknowledged.get() > 0
+            && self.waits.heard.get() != self.quic.statistics().received_datagrams
+        {
+            // Its last response is on its way.
+            self.wait(py, Some(self.patience()))
         } else {
             self.state.borrow_mut().wire.end();
             self.write_own(py)?;

@@ -161,19 +161,17 @@ impl Connection {
             return self.quic.reset(py, number, code);
         };
         let event = self.state.borrow_mut().wire.stopped_by_client(stream.id, code);
-        self.ended_by_client(py, &stream, event)
+        self.ended_by_client(py, &stream, &event)
     }
 
     /// The client has reset a stream, or stopped its response.
-    pub(super) fn ended_by_client(&self, py: Python<'_>, stream: &Rc<Stream>, event: Event) -> PyResult<()> {
-        match event {
-            Event::Failed(failure) => self.fail(py, failure),
-            _ => {
-                stream.reading.set(Reading::Over);
-                self.cut(py, stream.id.number(), ErrorCode::RequestCancelled.number())?;
-                self.lose(py, stream.id)
-            }
+    pub(super) fn ended_by_client(&self, py: Python<'_>, stream: &Rc<Stream>, event: &Event) -> PyResult<()> {
+        if let Event::Failed(failure) = event {
+            return self.fail(py, *failure);
         }
+        stream.reading.set(Reading::Over);
+        self.cut(py, stream.id.number(), ErrorCode::RequestCancelled.number())?;
+        self.lose(py, stream.id)
     }
 
     /// All of a response has arrived.

@@ -57,7 +57,7 @@ impl Connection {
                     stream.reading.set(Reading::Over);
                     if self.stream(stream.id).is_some() {
                         let event = self.state.borrow_mut().wire.reset_by_client(stream.id, code);
-                        self.ended_by_client(py, stream, event)?;
+                        self.ended_by_client(py, stream, &event)?;
                     }
                 }
             }
@@ -112,8 +112,7 @@ impl Connection {
         let mut at = 0;
         while self.is_open() {
             let rest = input.get(at..).unwrap_or_default();
-            let Progress { consumed, event } =
-                self.state.borrow_mut().wire.receive(id, rest, end, scratch, limits);
+            let Progress { consumed, event } = self.state.borrow_mut().wire.receive(id, rest, end, scratch, limits);
             at += consumed;
             match event {
                 Event::NeedMore | Event::Closed => return Ok(()),
@@ -310,13 +309,7 @@ impl Connection {
     }
 
     /// A request for a stream that becomes something else.
-    fn ask_for_tunnel(
-        self: &Rc<Self>,
-        py: Python<'_>,
-        stream: &Rc<Stream>,
-        end: bool,
-        head: &Head,
-    ) -> PyResult<()> {
+    fn ask_for_tunnel(self: &Rc<Self>, py: Python<'_>, stream: &Rc<Stream>, end: bool, head: &Head) -> PyResult<()> {
         let id = stream.id;
         let opening = match read_opening(py, &**self, head, end, self.core.deflate)? {
             Ok(opening) => opening,

@@ -73,17 +73,16 @@ impl Connection {
                 output => Bytes::copy_from_slice(output),
             };
             let known = self.state.borrow().own.get(place).copied().flatten();
-            let number = match known {
-                Some(number) => number,
-                None => {
-                    // The client allows three at least (RFC 9114 section 6.2); else it is asked again when it allows more.
-                    let Some(number) = self.quic.open(py)? else { return Ok(()) };
-                    if let Some(own) = self.state.borrow_mut().own.get_mut(place) {
-                        *own = Some(number);
-                    }
-                    self.quic.set_priority(number, OWN_PRIORITY);
-                    number
+            let number = if let Some(number) = known {
+                number
+            } else {
+                // The client allows three at least (RFC 9114 section 6.2); else it is asked again when it allows more.
+                let Some(number) = self.quic.open(py)? else { return Ok(()) };
+                if let Some(own) = self.state.borrow_mut().own.get_mut(place) {
+                    *own = Some(number);
                 }
+                self.quic.set_priority(number, OWN_PRIORITY);
+                number
             };
             let length = output.len();
             let mut pieces = [output];

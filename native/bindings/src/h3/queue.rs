@@ -78,7 +78,7 @@ impl Queue {
         most - left
     }
 
-    /// Put back what was not wanted of that.
+    /// Put back the rest of that.
     pub(super) fn give_back(&mut self, taken: &mut Vec<Bytes>) {
         for piece in taken.drain(..).rev().filter(|piece| !piece.is_empty()) {
             self.length += piece.len();

@@ -31,11 +31,7 @@ impl Responds for Stream {
     }
 
     #[inline]
-    fn encode(
-        &self,
-        status: u16,
-        fields: impl FnOnce(&mut ResponseHead) -> Result<bool, AppError>,
-    ) -> PyResult<bool> {
+    fn encode(&self, status: u16, fields: impl FnOnce(&mut ResponseHead) -> Result<bool, AppError>) -> PyResult<bool> {
         let encoded = self.connection.core.sections.with_scratch(|scratch| {
             let wire = &mut self.connection.state.borrow_mut().wire;
             let mut head = wire.start_response(scratch, self.id, status)?;

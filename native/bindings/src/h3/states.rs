@@ -7,6 +7,8 @@ pub(super) enum Awaits {
     Beginning,
     /// The next request.
     Idle,
+    /// The rest of its acknowledgements: the last response was given to QUIC.
+    Acknowledgements,
     /// Nothing: the client awaits a response, or a stream awaits the client.
     Nothing,
 }

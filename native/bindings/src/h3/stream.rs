@@ -70,9 +70,10 @@ impl Stream {
 
 impl Interface for Stream {
     fn send_continue(&self, py: Python<'_>) -> PyResult<()> {
-        self.connection.core.sections.with_scratch(|scratch| {
-            self.put(|wire, out| Ok(wire.send_continue(out, scratch, self.id)))
-        })?;
+        self.connection
+            .core
+            .sections
+            .with_scratch(|scratch| self.put(|wire, out| Ok(wire.send_continue(out, scratch, self.id))))?;
         self.restart_deadline(py)?;
         self.connection.flush_unless_consuming(py)
     }

@@ -58,9 +58,7 @@ impl Tunnel for Stream {
     }
 
     fn put_end(&self) -> PyResult<()> {
-        self.put(|wire, out| {
-            if wire.takes_body(self.id) { wire.body(out, self.id, 0, true).map(drop) } else { Ok(()) }
-        })
+        self.put(|wire, out| if wire.takes_body(self.id) { wire.body(out, self.id, 0, true).map(drop) } else { Ok(()) })
     }
 
     fn note_taken(&self, _py: Python<'_>, _length: usize) -> PyResult<()> {

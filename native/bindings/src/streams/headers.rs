@@ -15,7 +15,7 @@ use crate::base::names::Names;
 
 const EARLY_DATA: &[u8] = b"early-data";
 
-/// A connection that keeps what was made of fields.
+/// A connection that keeps the objects made of fields.
 pub(crate) trait Remembers {
     fn names(&self) -> &Names;
     fn pairs(&self) -> &StaticPairs;

@@ -1,4 +1,4 @@
-//! What connections of several streams share, whichever their version of HTTP.
+//! The parts that connections of several streams share, whichever their version of HTTP.
 
 pub(crate) mod headers;
 pub(crate) mod pairs;

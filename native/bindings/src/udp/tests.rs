@@ -453,7 +453,6 @@ fn failures_cost_their_connection_alone() {
         server.run(|| server.log.connections.borrow().len() > count);
         for connection in server.log.connections.borrow().iter().take(count) {
             connection.close(py, 1, "late").unwrap();
-            connection.flush(py).unwrap();
         }
         server.run(|| late.is_finished());
         assert_eq!(late.join().unwrap(), (Some(b"hello".to_vec()), Some(b"still here".to_vec())));

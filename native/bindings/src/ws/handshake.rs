@@ -95,7 +95,11 @@ impl Session {
             session.open(protocol)?;
             let scope = session.build_scope(parts, headers, handshake)?;
             scope.set_item(&session.core.names.http_version, PyString::intern(py, version))?;
-            session.start(&scope, headers, &[b"CONNECT ".as_slice(), &target_of(parts), b" HTTP/", version.as_bytes()].concat())
+            session.start(
+                &scope,
+                headers,
+                &[b"CONNECT ".as_slice(), &target_of(parts), b" HTTP/", version.as_bytes()].concat(),
+            )
         })
     }
 
