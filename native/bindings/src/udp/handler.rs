@@ -1,40 +1,9 @@
-//! The receivers of a connection's events: its protocol.
+//! The receiver of a connection's events: its protocol.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use pyo3::prelude::*;
 use quic::Lost;
-
-use super::connection::Connection;
-
-/// Why the endpoint itself closes a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// There is no room for it.
-    Refused,
-    /// Its handler has failed.
-    Failed,
-    /// The server ends.
-    Shutdown,
-}
-
-/// Makes the handlers of new connections.
-pub(crate) trait Opener {
-    /// Make the handler of a connection whose handshake is complete, or whose early data has come; `None` if there is no room for it:
-    /// then the connection is closed. No event was delivered before.
-    fn open(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<Option<Rc<dyn Handler>>>;
-    /// The code of the application's protocol that connections are closed with, and words for the peer.
-    fn code(&self, why: Why) -> (u64, &'static str);
-    /// The handshake of a client has failed; no handler knows of it.
-    fn on_failed(&self, _py: Python<'_>, _remote: SocketAddr, _lost: &Lost) -> PyResult<()> {
-        Ok(())
-    }
-    /// No connection is left, after [`Listening::drain`](super::listening::Listening::drain).
-    fn on_drained(&self, _py: Python<'_>) -> PyResult<()> {
-        Ok(())
-    }
-}
 
 /// Receives the events of a connection. Any of these calls may come back to the connection, and may run application code: the
 /// caller holds no borrow. Streams have the ids of RFC 9000 section 2.1.
@@ -43,7 +12,7 @@ pub(crate) trait Opener {
 pub(crate) trait Handler {
     /// The handshake is complete. It is the first call, unless there was early data.
     fn on_established(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
-    /// The peer has opened this stream, and has probably sent something on it: [read](Connection::read) it.
+    /// The peer has opened this stream, and has probably sent something on it: `Connection::read` it.
     fn on_opened(self: Rc<Self>, py: Python<'_>, stream: u64) -> PyResult<()>;
     /// There is something to read on this stream: data, its end, or a reset.
     fn on_readable(self: Rc<Self>, py: Python<'_>, stream: u64) -> PyResult<()>;
@@ -53,13 +22,13 @@ pub(crate) trait Handler {
     fn on_finished(self: Rc<Self>, _py: Python<'_>, _stream: u64) -> PyResult<()> {
         Ok(())
     }
-    /// The peer reads no more of this stream: [reset](Connection::reset) it. `code` is its reason.
+    /// The peer reads no more of this stream: `Connection::reset` it. `code` is its reason.
     fn on_stopped(self: Rc<Self>, py: Python<'_>, stream: u64, code: u64) -> PyResult<()>;
-    /// The peer allows more streams of ours, after [`Connection::open`] has had none.
+    /// The peer allows more streams of ours, after `Connection::open` has had none.
     fn on_can_open(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
         Ok(())
     }
-    /// The peer has another address now: [`Connection::remote`].
+    /// The peer has another address now: `Connection::remote`.
     fn on_moved(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
         Ok(())
     }

@@ -14,7 +14,8 @@ use pyo3::types::PyDict;
 use quic::{Accepted, Drain, Event, Handle, Limits, Lost, Received};
 
 use super::connection::{Connection, Keeper, Phase};
-use super::handler::{Handler, Opener, Why};
+use super::handler::Handler;
+use super::opener::{Opener, Why};
 use super::socket::{Buffers, Sent, Socket};
 use super::timeouts::Timeouts;
 use crate::base::panic::describe;
@@ -501,7 +502,7 @@ impl Listening {
 
     // The end.
 
-    /// Accept no new connections; those that exist go on. [`Opener::on_drained`] follows when none is left.
+    /// Accept no new connections; those that exist go on. `Opener::on_drained` follows when none is left.
     pub(crate) fn drain(&self, py: Python<'_>, drain: Drain) -> PyResult<()> {
         if self.state.get() != State::Open {
             return Ok(());

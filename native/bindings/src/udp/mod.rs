@@ -12,12 +12,13 @@
 //! the queue once. That delivers the events of a connection, then sends what it has to say.
 //!
 //! A connection has a [`Handler`](handler::Handler) from the end of its handshake on, or from early data on, as its
-//! [`Opener`](handler::Opener) decides. Before, it costs no object of Python's.
+//! [`Opener`](opener::Opener) decides. Before, it costs no object of Python's.
 
 pub(crate) mod connection;
 mod described;
 pub(crate) mod handler;
 pub(crate) mod listening;
+pub(crate) mod opener;
 mod socket;
 #[cfg(test)]
 mod tests;

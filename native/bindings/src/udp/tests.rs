@@ -30,8 +30,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::version::TLS13;
 
 use super::connection::Connection;
-use super::handler::{Handler, Opener, Why};
+use super::handler::Handler;
 use super::listening::{Listening, Settings};
+use super::opener::{Opener, Why};
 use crate::tcp::reactor::Poller;
 use crate::tcp::tls::config::TLSConfig;
 
