@@ -5,10 +5,11 @@ use std::rc::Rc;
 use pyo3::prelude::*;
 use quic::Lost;
 
-/// Receives the events of a connection. Any of these calls may come back to the connection, and may run application code: the
-/// caller holds no borrow. Streams have the ids of RFC 9000 section 2.1.
+/// Receives the events of a connection. Any of these calls may come back to the connection, and may run application
+/// code: the caller holds no borrow. Streams have the ids of RFC 9000 section 2.1.
 ///
-/// What a handler reads, writes and closes meanwhile is sent after [`on_events_delivered`](Self::on_events_delivered), in one go.
+/// What a handler reads, writes and closes meanwhile is sent after [`on_events_delivered`](Self::on_events_delivered),
+/// in one go.
 pub(crate) trait Handler {
     /// The handshake is complete. It is the first call, unless there was early data.
     fn on_established(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;

@@ -22,8 +22,8 @@ pub(crate) enum Why {
 
 /// Makes the handlers of new connections.
 pub(crate) trait Opener {
-    /// Make the handler of a connection whose handshake is complete, or whose early data has come; `None` if there is no room for it:
-    /// then the connection is closed. No event was delivered before.
+    /// Make the handler of a connection whose handshake is complete, or whose early data has come; `None` if there is
+    /// no room for it: then the connection is closed. No event was delivered before.
     fn open(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<Option<Rc<dyn Handler>>>;
     /// The code of the application's protocol that connections are closed with, and words for the peer.
     fn code(&self, why: Why) -> (u64, &'static str);
