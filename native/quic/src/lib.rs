@@ -3,7 +3,7 @@
 //! ```text
 //!             ┌─ Packet ──▶ Connection::receive ──▶ poll (events), read, write ──▶ transmit (datagrams)
 //!  datagram   │
-//!  ───────▶ Endpoint::receive ─ Waiting ──▶ Endpoint::accept ──▶ Connection     a handshake begins, within the budget of a turn
+//!  ───────▶ Endpoint::receive ─ Waiting ──▶ Endpoint::accept ──▶ Connection
 //!             │
 //!             └─ Reply ──▶ (version negotiation, Retry, CONNECTION_REFUSED, stateless reset)
 //! ```
