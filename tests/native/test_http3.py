@@ -445,6 +445,69 @@ async def test_a_panic_costs_its_connection(
     assert sum("Native core panicked" in record.getMessage() for record in caplog.records) == 2
 
 
+async def test_what_is_urgent_comes_first(tls_certificate: trustme.LeafCert) -> None:
+    async with serve(respond(bytes(1_000_000)), tls_certificate) as service, service.connect() as client:
+        large = [client.send("/", ("priority", "u=6")) for _ in range(3)]
+        await client.next(large[0])
+        urgent = client.send("/", ("priority", "u=0"))
+        answers = [asyncio.create_task(client.answer(stream)) for stream in (*large, urgent)]
+        done, _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+        assert answers[-1] in done
+        await asyncio.gather(*answers)
+
+
+async def test_an_application_whose_client_leaves_is_cancelled(tls_certificate: trustme.LeafCert) -> None:
+    heard: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        heard.append("begun")
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            heard.append("cancelled")
+            raise
+
+    settings: Any = {"on_disconnect": "cancel", "on_disconnect_grace": 0}
+    async with serve(app, tls_certificate, **settings) as service, service.connect() as client:
+        stream = client.send()
+        await wait_until(lambda: heard == ["begun"])
+        client.give_up(stream)
+        await wait_until(lambda: heard == ["begun", "cancelled"])
+
+
+async def test_a_connection_may_be_cut_off_inside_of_any_call(
+    tls_certificate: trustme.LeafCert, caplog: pytest.LogCaptureFixture
+) -> None:
+    where = [""]
+
+    def cut(at: str) -> None:
+        if at == where[0]:
+            for connection in list(services[0].state.connections):
+                connection.transport.abort()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        cut("begin")
+        await receive()
+        cut("receive")
+        await send(START)
+        cut("start")
+        for _ in range(9):
+            await send({"type": "http.response.body", "body": bytes(50_000), "more_body": True})
+            cut("body")
+        await send({"type": "http.response.body", "body": b""})
+        cut("end")
+
+    services: list[Any] = []
+    async with serve(app, tls_certificate) as service:
+        services.append(service)
+        for where[0] in ("begin", "receive", "start", "body", "end"):
+            async with service.connect() as client:
+                client.send()
+                await client.end()
+            await service.idle()
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 async def test_requests_are_counted(tls_certificate: trustme.LeafCert) -> None:
     async with serve(respond(), tls_certificate) as service, service.connect() as client:
         assert (await client.ask()).status == 200

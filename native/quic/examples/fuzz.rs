@@ -1,6 +1,7 @@
-//! Random clients in a network that loses, repeats, cuts and changes datagrams, against two endpoints: `-- --seconds 20 [--seed N]`.
+//! Random clients in a network that loses, repeats, cuts and changes datagrams, against two endpoints: `-- --seconds 20
+//! [--seed N]`.
 //!
-//! No panic, nothing left behind when all clients are gone, and whoever has a clean network is served meanwhile.
+//! No panic, nothing left behind when all clients are gone, and a client with a clean network is served afterwards.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout, reason = "an example")]
 
 #[path = "../tests/common/mod.rs"]

@@ -1,15 +1,17 @@
 //! What connections cost a server, over real sockets of the loopback interface. The client is a process of its own.
 //!
 //! ```text
-//! cargo run --release --package quic --example loopback -- get 1073741824     1 GiB to the client: CPU of the server
-//! cargo run --release --package quic --example loopback -- put 1073741824     1 GiB from the client
-//! cargo run --release --package quic --example loopback -- handshakes 2000    CPU of a handshake
-//! cargo run --release --package quic --example loopback -- idle 2000          memory of an idle connection
-//! cargo run --release --package quic --example loopback -- pings 200000       CPU of a packet that does nothing
-//! cargo run --release --package quic --example loopback -- moves 20000        CPU of a packet from yet another address
-//! cargo run --release --package quic --example loopback -- strangers 20000    CPU of a first packet whose client is gone
-//! cargo run --release --package quic --example loopback -- resets 200000      CPU of a packet for a connection of another worker
-//! cargo run --release --package quic --example loopback -- garbage 200000     CPU of a datagram that is not QUIC
+//! cargo run --release --package quic --example loopback -- MODE NUMBER
+//!
+//! get 1073741824     1 GiB to the client: CPU of the server
+//! put 1073741824     1 GiB from the client
+//! handshakes 2000    CPU of a handshake
+//! idle 2000          memory of an idle connection
+//! pings 200000       CPU of a packet without effect
+//! moves 20000        CPU of a packet from yet another address
+//! strangers 20000    CPU of a first packet whose client is gone
+//! resets 200000      CPU of a packet for a connection of another worker
+//! garbage 200000     CPU of a datagram that is not QUIC
 //! ```
 #![allow(
     clippy::unwrap_used,

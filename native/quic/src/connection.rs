@@ -21,7 +21,7 @@ enum Phase {
     Open,
     /// [`Event::Lost`] was or will be polled. Packets are answered by the reason until the peer must have it.
     Closing,
-    /// The peer is told nothing.
+    /// No packet is sent.
     Abandoned,
 }
 
@@ -30,11 +30,11 @@ enum Phase {
 pub struct Read {
     /// Bytes that were read.
     pub length: usize,
-    /// What is behind them.
+    /// The state of the stream behind them.
     pub end: ReadEnd,
 }
 
-/// What is behind the bytes that were read.
+/// The state of a stream behind the bytes that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadEnd {
     /// Probably more: read again, no event follows.
@@ -85,7 +85,7 @@ pub struct Connection {
     phase: Phase,
     /// When the handshake has to be complete.
     deadline: Option<Instant>,
-    /// The last address of the peer that was told.
+    /// The last address of the peer that an event has reported.
     remote: SocketAddr,
     /// New streams may wait, of both directions.
     opened: [bool; 2],
@@ -143,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// Do what is due.
+    /// Handle the timeouts that have passed.
     pub fn expire(&mut self, now: Instant) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
@@ -157,8 +157,8 @@ impl Connection {
         self.inner.handle_timeout(now);
     }
 
-    /// Fill `output` with up to `segments` datagrams for one call of the kernel, in place of its content; `None` if there is nothing
-    /// to send now. Call it until then.
+    /// Fill `output` with up to `segments` datagrams for one call of the kernel, in place of its content; `None` if
+    /// there is nothing to send now. Call it until then.
     pub fn transmit(&mut self, now: Instant, segments: usize, output: &mut Vec<u8>) -> Option<Transmit> {
         output.clear();
         if self.phase == Phase::Abandoned {
@@ -237,7 +237,8 @@ impl Connection {
         self.inner.streams().open(Dir::Uni).map(number)
     }
 
-    /// Append up to `most` bytes of a stream to `chunks`. They are parts of the datagrams that brought them, not copies.
+    /// Append up to `most` bytes of a stream to `chunks`. They are parts of the datagrams that brought them, not
+    /// copies.
     pub fn read(&mut self, stream: u64, most: usize, chunks: &mut Vec<Bytes>) -> Read {
         let mut received = self.inner.recv_stream(id(stream));
         let Ok(mut next) = received.read(true) else { return Read { length: 0, end: ReadEnd::Closed } };
@@ -256,7 +257,7 @@ impl Connection {
                 Err(ReadError::Reset(code)) => break ReadEnd::Reset(code.into()),
             }
         };
-        // Whether the peer's window grows enough to be told is seen by `transmit`.
+        // `transmit` sends the peer its larger window, if it has grown enough.
         let _ = next.finalize();
         if length > 0 && self.phase == Phase::Open {
             self.reads = true;
@@ -270,7 +271,7 @@ impl Connection {
         let _ = self.inner.recv_stream(id(stream)).stop(code_of(code));
     }
 
-    /// Write `pieces` to a stream, without copying them. What is taken is taken out of them.
+    /// Write `pieces` to a stream, without copying them. Those that are taken become empty.
     pub fn write(&mut self, stream: u64, pieces: &mut [Bytes]) -> Written {
         let mut sent = self.inner.send_stream(id(stream));
         loop {
@@ -290,12 +291,12 @@ impl Connection {
         let _ = self.inner.send_stream(id(stream)).finish();
     }
 
-    /// Cut a stream off (`RESET_STREAM`): what was not sent is lost. Does nothing if it is closed for writing.
+    /// Cut a stream off (`RESET_STREAM`): unsent data is lost. Does nothing if it is closed for writing.
     pub fn reset(&mut self, stream: u64, code: u64) {
         let _ = self.inner.send_stream(id(stream)).reset(code_of(code));
     }
 
-    /// Send what is written to streams of a higher priority first; 0 is the default.
+    /// Send the data of streams with a higher priority first; 0 is the default.
     pub fn set_priority(&mut self, stream: u64, priority: i32) {
         let _ = self.inner.send_stream(id(stream)).set_priority(priority);
     }
@@ -317,7 +318,7 @@ impl Connection {
         self.inner.crypto_session().handshake_data()?.downcast().ok().map(|data| *data)
     }
 
-    /// Whether the handshake is not complete. What is read before is early data, which an attacker may repeat.
+    /// Whether the handshake is not complete. Until then reading yields early data, which an attacker may repeat.
     pub fn is_handshaking(&self) -> bool {
         self.phase == Phase::Handshaking
     }

@@ -1,11 +1,11 @@
 //! TLS of QUIC (RFC 9001), by rustls: messages of the handshake in and out, keys.
 //!
 //! ```text
-//! SHAKING ──client's Finished, tickets are written──▶ OVER (rustls is dropped, what is known of the handshake is kept)
+//! SHAKING ──client's Finished, tickets are written──▶ OVER (rustls is dropped, a description of the handshake is kept)
 //! ```
 //!
-//! quinn-proto has the same for clients and servers; it tells less, and keeps the state of the handshake, 5 KiB, for as long as the
-//! connection lives.
+//! quinn-proto has the same for clients and servers; it tells less, and keeps the state of the handshake, 5 KiB, for as
+//! long as the connection lives.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -152,7 +152,7 @@ impl crypto::Session for Session {
         Some((Box::new(keys.header), Box::new(keys.packet)))
     }
 
-    /// Only clients are told.
+    /// Clients alone learn that.
     fn early_data_accepted(&self) -> Option<bool> {
         None
     }
@@ -216,7 +216,7 @@ impl crypto::Session for Session {
         false
     }
 
-    /// Nobody asks for it.
+    /// No part of the server uses it.
     fn export_keying_material(
         &self,
         _output: &mut [u8],

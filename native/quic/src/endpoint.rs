@@ -7,8 +7,8 @@
 //!      └────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! An endpoint that [drains](Drain) answers all first packets by a Retry whose connection id no slot owns, so that the client comes
-//! to another worker, or refuses them.
+//! An endpoint that [drains](Drain) answers all first packets by a Retry whose connection id no slot owns, so that the
+//! client comes to another worker, or refuses them.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -115,7 +115,7 @@ impl Handle {
 /// A packet for one connection, which takes it by [`Connection::receive`].
 pub struct Packet(pub(crate) quinn_proto::ConnectionEvent);
 
-/// What becomes of a datagram.
+/// The result of receiving a datagram.
 pub enum Received {
     /// It is for this connection.
     Packet(Handle, Packet),
@@ -123,11 +123,11 @@ pub enum Received {
     Reply(Transmit),
     /// A client wants to connect: [`Endpoint::accept`] begins its handshake.
     Waiting,
-    /// It is malformed, or for nobody who can be told.
+    /// It is malformed, or has no connection and no answer.
     Dropped,
 }
 
-/// What becomes of a client that waits.
+/// The result of accepting a client.
 pub enum Accepted {
     /// It has a connection, whose handshake begins.
     Connection(Handle, Box<Connection>),
@@ -178,8 +178,8 @@ impl Endpoint {
         let mut config = EndpointConfig::new(keys::reset_key(&secret));
         let of_ids = unmarked.clone();
         config.cid_generator(move || Box::new(Identifiers::new(slot, generation, of_ids.clone())));
-        // The clients of a worker that was killed are told at once. A reset is shorter than what it answers, and only ids with a
-        // mark have one.
+        // The clients of a killed worker get a reset at once. A reset is shorter than what it answers, and only ids
+        // with a mark have one.
         config.min_reset_interval(Duration::ZERO);
         let crypto = Crypto::new(tls.clone(), &protocols, early_data)?;
         let mut template = ServerConfig::new(crypto, keys::token_key(&secret));
@@ -259,7 +259,7 @@ impl Endpoint {
         }
     }
 
-    /// Decide what becomes of a client.
+    /// Decide whether a client waits, retries or is refused.
     fn judge(&mut self, incoming: Incoming, reply: &mut Vec<u8>) -> Received {
         let is_full = self.connections() + self.waiting.len() >= self.limits.connections
             || self.waiting.len() >= self.limits.waiting;
@@ -292,8 +292,8 @@ impl Endpoint {
         }
     }
 
-    /// Begin the handshake of the client that has waited longest: the most expensive of all calls. An answer replaces the
-    /// content of `reply`.
+    /// Begin the handshake of the client that has waited longest: the most expensive of all calls. An answer replaces
+    /// the content of `reply`.
     pub fn accept(&mut self, now: Instant, reply: &mut Vec<u8>) -> Option<Accepted> {
         let incoming = self.waiting.pop_front()?;
         reply.clear();
@@ -323,7 +323,8 @@ impl Endpoint {
         }
     }
 
-    /// Do what the connection asks of its endpoint. Returns whether it is over: then drop it, and use its handle no more.
+    /// Do what the connection asks of its endpoint. Returns whether it is over: then drop it, and use its handle no
+    /// more.
     pub fn settle(&mut self, handle: Handle, connection: &mut Connection) -> bool {
         if connection.is_abandoned() {
             self.forget(handle);

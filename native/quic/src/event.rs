@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
 
-/// What has happened on a connection. Streams have the ids of RFC 9000 section 2.1.
+/// An event of a connection. Streams have the ids of RFC 9000 section 2.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The handshake is complete. Streams with early data may be opened before.
@@ -52,7 +52,7 @@ pub enum Lost {
     ProtocolError {
         /// The code that the peer was sent.
         code: u64,
-        /// What is wrong.
+        /// The violation.
         reason: String,
     },
     /// The peer has lost its state (stateless reset).

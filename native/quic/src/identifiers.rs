@@ -5,8 +5,9 @@
 //!      slot MARK ^ slot  generation   random
 //! ```
 //!
-//! The mark tells the ids of ours from those that clients choose for their first packets. A program of the kernel reads slot and
-//! mark; an observer can as well, and learns which connections share a worker (RFC 9000 section 5.1 has the general case).
+//! The mark tells the ids of ours from those that clients choose for their first packets. A program of the kernel reads
+//! slot and mark; an observer can as well, and learns which connections share a worker (RFC 9000 section 5.1 has the
+//! general case).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ pub const ID_LENGTH: usize = 12;
 /// Byte 1 of an id, if the slot is 0.
 pub const MARK: u8 = 0x9d;
 
-/// How often the kernel is asked for random bytes: for so many ids at once.
+/// Ids for which random bytes are drawn at once.
 const BATCH: usize = 64;
 const RANDOM: usize = ID_LENGTH - 3;
 

@@ -3,13 +3,13 @@
 //! ```text
 //!             ┌─ Packet ──▶ Connection::receive ──▶ poll (events), read, write ──▶ transmit (datagrams)
 //!  datagram   │
-//!  ───────▶ Endpoint::receive ─ Waiting ──▶ Endpoint::accept ──▶ Connection     a handshake begins, within the budget of a turn
+//!  ───────▶ Endpoint::receive ─ Waiting ──▶ Endpoint::accept ──▶ Connection
 //!             │
 //!             └─ Reply ──▶ (version negotiation, Retry, CONNECTION_REFUSED, stateless reset)
 //! ```
 //!
-//! After any calls on a connection, its owner polls its events, sends what it [transmits](Connection::transmit), has the endpoint
-//! [settle](Endpoint::settle) what the connection asks of it, and calls [`Connection::expire`] at its
+//! After any calls on a connection, its owner polls its events, sends what it [transmits](Connection::transmit), has
+//! the endpoint [settle](Endpoint::settle) what the connection asks of it, and calls [`Connection::expire`] at its
 //! [timeout](Connection::timeout).
 //!
 //! ```text
@@ -17,8 +17,8 @@
 //!      └──────────────────close, Lost──────────────────┘
 //! ```
 //!
-//! No sockets, no clock, no Python: `bindings` has these. quinn-proto has the protocol; this crate chooses its settings, the form
-//! of connection ids, keys that workers share, and the limits of what strangers may cost.
+//! No sockets, no clock, no Python: `bindings` has these. quinn-proto has the protocol; this crate chooses its
+//! settings, the form of connection ids, keys that workers share, and the limits of what strangers may cost.
 #![forbid(unsafe_code)]
 
 mod connection;

@@ -28,10 +28,12 @@ pub struct Settings {
 pub struct Limits {
     /// Connections, with those in a handshake and those that are closing. Further clients get `CONNECTION_REFUSED`.
     pub connections: usize,
-    /// Handshakes with clients whose address is not validated. Further clients have to validate theirs by a Retry first.
+    /// Handshakes with clients whose address is not validated. Further clients have to validate theirs by a Retry
+    /// first.
     ///
-    /// 256: a handshake takes one round trip, so a worker with 1,000 new clients a second has about 100 under way. Spoofed
-    /// ones last for [`handshake`](Self::handshake), hold about 30 KiB each, and cost 0.3 ms of CPU; a Retry costs 0.01 ms.
+    /// 256: a handshake takes one round trip, so a worker with 1,000 new clients a second has about 100 under way.
+    /// Spoofed ones last for [`handshake`](Self::handshake), hold about 30 KiB each, and cost 0.3 ms of CPU; a Retry
+    /// costs 0.01 ms.
     pub unvalidated: usize,
     /// Handshakes that wait for [`accept`](crate::Endpoint::accept). Further ones are refused.
     pub waiting: usize,
@@ -41,8 +43,8 @@ pub struct Limits {
     pub unidirectional: u32,
     /// Bytes that a client may send on one stream before they are read.
     pub stream_window: u32,
-    /// Bytes that a client may send on all streams before they are read, once it has sent something that was read. Before, these are
-    /// [`MIN_WINDOW`](Self::MIN_WINDOW).
+    /// Bytes that a client may send on all streams before they are read, once it has sent something that was read.
+    /// Before, these are [`MIN_WINDOW`](Self::MIN_WINDOW).
     pub receive_window: u32,
     /// Bytes that are written to a connection and not acknowledged, in the same way.
     pub send_window: u32,

@@ -1,7 +1,7 @@
 //! The tokens of `NEW_TOKEN` frames that clients have used: each is good once (RFC 9000 section 8.1.4).
 //!
-//! Memory is bounded. When tokens have to be forgotten, all that are as old are refused: their clients have to validate their
-//! address, and no token is good twice. Another worker does not know which are used here.
+//! Memory is bounded. When tokens have to be forgotten, all that are as old are refused: their clients have to validate
+//! their address, and no token is good twice. Another worker does not know which are used here.
 
 use std::collections::HashSet;
 use std::mem;

@@ -1,4 +1,4 @@
-//! The part of a connection in the memory for data that nobody has read yet.
+//! The part of a connection in the memory for unread data.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ impl Windows {
         Rc::new(Self { total: limits.total_window, connections: Cell::new(0) })
     }
 
-    /// There are so many connections.
+    /// Set the number of connections.
     pub(crate) fn divide_by(&self, connections: usize) {
         self.connections.set(connections);
     }

@@ -132,7 +132,7 @@ fn clients_beyond_the_limit_of_unvalidated_handshakes_validate_their_address() {
     assert_eq!(world.servers[0].endpoint.unvalidated(), 2);
     assert!(retries.get() >= 3);
     world.echo(client, b"hello", SECOND);
-    // Strangers are forgotten, without a word; then nobody has to validate anything.
+    // Strangers are forgotten, without a word; then no client has to validate its address.
     world.used.retain(|index, _| *index == client);
     world.pass(SECOND * 11);
     assert_eq!((world.servers[0].endpoint.connections(), world.servers[0].endpoint.unvalidated()), (1, 0));
@@ -423,7 +423,7 @@ fn early_data_is_served_once() {
         assert_eq!(served.connection.handshake().unwrap().resumed, is_early);
         if let Some(id) = id {
             assert!(world.used(client).is_answered(id));
-            // Somebody has kept it, and sends it again.
+            // An observer has kept it, and sends it again.
             let kept = first_flight.borrow().clone();
             let now = world.now;
             world.used(client).connection.close(now, VarInt::from_u32(0), b""[..].into());

@@ -140,8 +140,9 @@ impl Config {
 
     /// The settings for QUIC (RFC 9001): TLS 1.3, and one of `protocols`, without which a client gets an alert.
     ///
-    /// With `early_data` clients that come again may send data in their first flight. Each ticket is good once, and only where it was
-    /// made, so that nobody can repeat such data: sessions are kept in memory, and those of other workers are not resumed.
+    /// With `early_data` clients that come again may send data in their first flight. Each ticket is good once, and
+    /// only where it was made, so that no observer can repeat such data: sessions are kept in memory, and those of
+    /// other workers are not resumed.
     ///
     /// Errors: a sentence without a full stop that says which setting does not fit.
     pub fn for_quic(&self, protocols: &[Vec<u8>], early_data: bool) -> Result<Arc<ServerConfig>, String> {

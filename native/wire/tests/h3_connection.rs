@@ -75,6 +75,13 @@ fn the_more_urgent_go_first_and_equals_in_turns() {
         request(&mut server, stream, &with(&GET, &[("priority", priority)]), true);
     }
     server.step(&update(16, b"u=6"));
+    // A request whose head is not complete.
+    server.step(&bytes(20, b"\x01", false));
+    server.step(&update(20, b"u=4"));
+    server.step(&bytes(20, &headers(&GET)[1..], true));
+    assert_eq!(server.connection.priority(server.ids[&20]).urgency, 4);
+    server.connection.reset(server.ids[&20]);
+    server.ids.remove(&20);
     let of = |server: &Server, stream| server.connection.priority(server.ids[&stream]);
     assert_eq!(of(&server, 4), Priority { urgency: 0, incremental: false });
     assert_eq!(of(&server, 16), Priority { urgency: 6, incremental: false });

@@ -22,10 +22,11 @@ impl StreamTransport {
 impl StreamTransport {
     #[pyo3(signature = (name, default = None))]
     fn get_extra_info(&self, py: Python<'_>, name: &str, default: Option<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
-        let Ends { client, server, .. } = self.0.here()?.ends(py)?;
+        let Ends { client, server, ssl_object, .. } = self.0.here()?.ends(py)?;
         Ok(match name {
             "peername" => Some(client),
             "sockname" => Some(server),
+            "ssl_object" => ssl_object.map_or(Ok(None), |object| object.get(py))?.or(default),
             _ => default,
         })
     }

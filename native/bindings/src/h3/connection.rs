@@ -101,8 +101,8 @@ pub(super) struct Waits {
 pub(super) struct Outflow {
     /// Bytes of responses that QUIC has taken.
     pub(super) taken: Cell<usize>,
-    /// Responses whose end the client has not acknowledged.
-    pub(super) unacknowledged: Cell<usize>,
+    /// The streams of responses whose end the client has not acknowledged.
+    pub(super) unacknowledged: RefCell<Vec<u64>>,
 }
 
 /// One connection. Shared by the protocol object, its streams, QUIC and the list of deadlines.

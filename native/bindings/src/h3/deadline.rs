@@ -128,7 +128,7 @@ impl Connection {
             Ok(())
         } else if self.ending.get() == Ending::LastCall {
             self.end_requests(py)
-        } else if self.outflow.unacknowledged.get() > 0
+        } else if !self.outflow.unacknowledged.borrow().is_empty()
             && self.waits.heard.get() != self.quic.statistics().received_datagrams
         {
             // Its last response is on its way.

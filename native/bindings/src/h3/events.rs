@@ -116,6 +116,7 @@ impl Connection {
             self.state.borrow_mut().unis.push((number, UniStream::default()));
             return self.read_uni(py, number);
         }
+        self.give_back();
         let opened = self.state.borrow_mut().wire.open(number);
         match opened {
             Ok(Some(id)) => {
@@ -157,7 +158,7 @@ impl Connection {
         }
         let Some(stream) = self.numbered(number) else {
             // All of its response was written.
-            self.note_acknowledged();
+            self.note_acknowledged(number);
             return self.quic.reset(py, number, code);
         };
         let event = self.state.borrow_mut().wire.stopped_by_client(stream.id, code);
@@ -174,10 +175,13 @@ impl Connection {
         self.lose(py, stream.id)
     }
 
-    /// All of a response has arrived.
-    pub(super) fn note_acknowledged(&self) {
-        let left = self.outflow.unacknowledged.get().saturating_sub(1);
-        self.outflow.unacknowledged.set(left);
+    /// All of a response has arrived, or is no longer wanted.
+    fn note_acknowledged(&self, number: u64) {
+        let mut numbers = self.outflow.unacknowledged.borrow_mut();
+        // Mostly the first.
+        if let Some(place) = numbers.iter().position(|&known| known == number) {
+            numbers.swap_remove(place);
+        }
     }
 
     /// All events of a turn were delivered.
@@ -211,8 +215,8 @@ impl Handler for Connection {
         Ok(())
     }
 
-    fn on_finished(self: Rc<Self>, _py: Python<'_>, _stream: u64) -> PyResult<()> {
-        self.note_acknowledged();
+    fn on_finished(self: Rc<Self>, _py: Python<'_>, stream: u64) -> PyResult<()> {
+        self.note_acknowledged(stream);
         Ok(())
     }
 

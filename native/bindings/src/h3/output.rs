@@ -133,7 +133,7 @@ impl Connection {
     fn complete(&self, py: Python<'_>, stream: &Stream) -> PyResult<()> {
         let id = stream.id;
         self.quic.finish(py, id.number())?;
-        self.outflow.unacknowledged.set(self.outflow.unacknowledged.get() + 1);
+        self.outflow.unacknowledged.borrow_mut().push(id.number());
         let unwanted = self.state.borrow_mut().wire.complete(id);
         if let Some(code) = unwanted {
             stream.stop_reading(py, code)?;
@@ -150,7 +150,7 @@ impl Connection {
         if !self.is_open() {
             return Ok(());
         }
-        if self.state.borrow().wire.is_over() && self.outflow.unacknowledged.get() == 0 {
+        if self.state.borrow().wire.is_over() && self.outflow.unacknowledged.borrow().is_empty() {
             return self.close(py, ErrorCode::NoError, "");
         }
         self.update_deadline(py)

@@ -12,6 +12,9 @@ use crate::base::queued_bytes::QueuedBytes;
 /// Shorter pieces are copied behind the head of their frame: to refer to them costs more.
 const COPIED: usize = 4096;
 
+/// Bytes that a short response takes with its head.
+const SHORT: usize = 1536;
+
 /// Output that waits.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -34,6 +37,9 @@ impl Queue {
     #[inline]
     pub(super) fn put<R>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let before = self.tail.len();
+        if self.tail.capacity() == 0 {
+            self.tail.reserve(SHORT);
+        }
         let result = append(&mut self.tail);
         self.held.add(self.tail.len() - before);
         result

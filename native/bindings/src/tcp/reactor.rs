@@ -4,7 +4,8 @@
 //! serves one round of the sockets in the queue at its beginning, for [`TURN`] at most; the rest waits for the next
 //! turn, so that the loop's tasks and timers have theirs. While a round lasts, new connections and new input are looked
 //! for every [`LOOK`]: they get their places in the queue in the order in which they came, also while applications keep
-//! the loop busy. libuv accepts one connection per turn, so new clients of a busy server would wait until the load ends.
+//! the loop busy. libuv accepts one connection per turn, so new clients of a busy server would wait until the load
+//! ends.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -545,14 +546,17 @@ impl Reactor {
         outcome
     }
 
-    /// Serve `datagrams` in all turns from now on. Returns the token of its descriptor 0; those of others have higher numbers.
+    /// Serve `datagrams` in all turns from now on. Returns the token of its descriptor 0; those of others have higher
+    /// numbers.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are no sockets of ours"))]
     pub(crate) fn add_datagrams(&self, datagrams: Rc<dyn Datagrams>) -> u64 {
         let mut all = self.datagrams.borrow_mut();
         all.push(Some(datagrams));
         DATAGRAMS | (all.len() as u64 - 1) << DATAGRAMS_SHIFT
     }
 
-    /// Forget what has this token.
+    /// Forget the server of datagrams with this token.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are no sockets of ours"))]
     pub(crate) fn remove_datagrams(&self, py: Python<'_>, token: u64) -> PyResult<()> {
         let index = (token & !DATAGRAMS) >> DATAGRAMS_SHIFT;
         let gone = self.datagrams.borrow_mut().get_mut(index as usize).and_then(Option::take);
@@ -562,12 +566,14 @@ impl Reactor {
 
     /// Log a line.
     #[cold]
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are no sockets of ours"))]
     pub(crate) fn log(&self, py: Python<'_>, level: &str, text: &str) -> PyResult<()> {
         self.logger.bind(py).call_method1(level, ("%s", text)).map(drop)
     }
 
     /// Panic here if a test wants that.
     #[inline]
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are no sockets of ours"))]
     pub(crate) fn rehearse(&self, entry: &str) {
         self.rehearsal.happen_in(entry);
     }

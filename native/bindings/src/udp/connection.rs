@@ -5,7 +5,8 @@
 //!    └───────────────────────failed────────────────────────────────┘
 //! ```
 //!
-//! Any call that changes it puts it into the queue of its endpoint, whose present or next turn sends what there is to send.
+//! Any call that changes it puts it into the queue of its endpoint, whose present or next turn sends what there is to
+//! send.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -141,7 +142,7 @@ impl Connection {
         drop(object);
     }
 
-    /// Have the endpoint look after what has changed.
+    /// Have the endpoint serve the connection.
     fn changed(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         if self.is_queued.get() || self.is_served.get() {
             return Ok(());
@@ -176,8 +177,8 @@ impl Connection {
         self.changed(py)
     }
 
-    /// Write `pieces` to a stream, without copying them; what is taken is taken out of them. They live until the peer has acknowledged
-    /// them.
+    /// Write `pieces` to a stream, without copying them; those that are taken become empty. They live until the peer
+    /// has acknowledged them.
     pub(crate) fn write(self: &Rc<Self>, py: Python<'_>, stream: u64, pieces: &mut [Bytes]) -> PyResult<Written> {
         let written = self.quic.borrow_mut().write(stream, pieces);
         self.changed(py).map(|()| written)
@@ -189,13 +190,13 @@ impl Connection {
         self.changed(py)
     }
 
-    /// Cut a stream off: what was not sent is lost.
+    /// Cut a stream off: unsent data is lost.
     pub(crate) fn reset(self: &Rc<Self>, py: Python<'_>, stream: u64, code: u64) -> PyResult<()> {
         self.quic.borrow_mut().reset(stream, code);
         self.changed(py)
     }
 
-    /// Send what is written to streams of a higher priority first; 0 is the default.
+    /// Send the data of streams with a higher priority first; 0 is the default.
     pub(crate) fn set_priority(&self, stream: u64, priority: i32) {
         self.quic.borrow_mut().set_priority(stream, priority);
     }
@@ -213,7 +214,7 @@ impl Connection {
         self.quic.borrow().handshake()
     }
 
-    /// Whether what is read now is early data, which an attacker may repeat.
+    /// Whether reading yields early data now, which an attacker may repeat.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.quic.borrow().is_handshaking()
     }

@@ -281,7 +281,7 @@ impl Listening {
 
     // Connections.
 
-    /// Have connections do what is due.
+    /// Serve the connections whose timeout has passed.
     fn expire(&self, py: Python<'_>, all_read: bool) -> PyResult<()> {
         let now = Instant::now();
         let mut outcome = Ok(());
@@ -482,7 +482,8 @@ impl Listening {
         self.reactor.report(&context)
     }
 
-    /// A panic only costs its connection. Its client is told, unless that panics as well: then by a stateless reset, if it sends more.
+    /// A panic only costs its connection. The client gets `CONNECTION_CLOSE`, or if that panics as well, a stateless
+    /// reset.
     #[cold]
     fn contain(&self, py: Python<'_>, connection: &Rc<Connection>, text: &str) -> PyResult<()> {
         let line = format!("Native core panicked in datagram, closing the connection: {text}");
@@ -506,7 +507,7 @@ impl Listening {
 
     // The end.
 
-    /// Accept no new connections; those that exist go on. [`Opener::on_drained`] follows when none is left.
+    /// Accept no new connections; those that exist go on. `Opener::on_drained` follows when none is left.
     pub(crate) fn drain(&self, py: Python<'_>, drain: Drain) -> PyResult<()> {
         if self.state.get() != State::Open {
             return Ok(());

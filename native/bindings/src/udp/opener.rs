@@ -1,4 +1,4 @@
-//! The maker of handlers of new connections.
+//! The maker of handlers.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -22,8 +22,8 @@ pub(crate) enum Why {
 
 /// Makes the handlers of new connections.
 pub(crate) trait Opener {
-    /// Make the handler of a connection whose handshake is complete, or whose early data has come; `None` if there is no room for it:
-    /// then the connection is closed. No event was delivered before.
+    /// Make the handler of a connection whose handshake is complete, or whose early data has come; `None` if there is
+    /// no room for it: then the connection is closed. No event was delivered before.
     fn open(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<Option<Rc<dyn Handler>>>;
     /// The code of the application's protocol that connections are closed with, and words for the peer.
     fn code(&self, why: Why) -> (u64, &'static str);
@@ -31,7 +31,7 @@ pub(crate) trait Opener {
     fn on_failed(&self, _py: Python<'_>, _remote: SocketAddr, _lost: &Lost) -> PyResult<()> {
         Ok(())
     }
-    /// No connection is left, after [`Listening::drain`](super::listening::Listening::drain).
+    /// No connection is left, after `Listening::drain`.
     fn on_drained(&self, _py: Python<'_>) -> PyResult<()> {
         Ok(())
     }

@@ -16,7 +16,8 @@ use crate::base::ffi::descriptor::own_descriptor;
 const MESSAGES: usize = 8;
 /// Bytes of one.
 const MESSAGE_BYTES: usize = 64 * 1024;
-/// Datagrams that one call of the kernel takes (GSO); it takes no more than 64 KiB. More than 10 save little, and would delay others.
+/// Datagrams that one call of the kernel takes (GSO); it takes no more than 64 KiB. More than 10 save little, and would
+/// delay others.
 const SEGMENTS: usize = 32;
 
 /// Room for datagrams on their way, used by one turn at a time.
@@ -38,7 +39,7 @@ impl Default for Buffers {
     }
 }
 
-/// What became of datagrams.
+/// The result of sending datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// The kernel has them, or they can never be sent: then they count as lost.
@@ -116,7 +117,7 @@ impl Socket {
             let ecn = meta.ecn.and_then(|ecn| Ecn::from_bits(ecn as u8));
             let from = Datagram { remote: meta.addr, local: meta.dst_ip, ecn };
             let content = room.get(..meta.len).unwrap_or_default();
-            // Each in memory of its own: what is left of one, unread, must not keep the others.
+            // Each in memory of its own: an unread rest of one must not keep the others.
             for datagram in content.chunks(meta.stride.max(1)) {
                 take(&from, BytesMut::from(datagram), reply);
             }
@@ -142,7 +143,7 @@ impl Socket {
         }
     }
 
-    /// The kernel takes more: send what waits for that.
+    /// The kernel takes more: send the waiting datagrams.
     pub(super) fn resume(&self) -> Sent {
         let Some((transmit, mut output)) = self.unsent.take() else { return Sent::Done };
         self.send(&transmit, &mut output)

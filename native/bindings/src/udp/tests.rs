@@ -1,8 +1,8 @@
-//! A listening endpoint on real sockets and a real event loop, with an application that sends back what comes, and clients of
+//! A listening endpoint on real sockets and a real event loop, with an application that echoes data, and clients of
 //! quinn-proto in other threads. The last one serves other programs.
 //!
-//! They need the interpreter as a library: `LD_LIBRARY_PATH=... cargo test --package bindings --lib udp`, with `PYTHONPATH` and
-//! `QUIC_TEST_LOOP=uvloop` for another event loop.
+//! They need the interpreter as a library: `LD_LIBRARY_PATH=... cargo test --package bindings --lib udp`, with
+//! `PYTHONPATH` and `QUIC_TEST_LOOP=uvloop` for another event loop.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
 use std::cell::{Cell, RefCell};
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 // The server.
 
-/// Sends back what comes.
+/// Echoes data.
 struct Echo {
     connection: Rc<Connection>,
     log: Rc<Log>,
@@ -329,7 +329,7 @@ impl Client {
         self.run(|connection| !connection.is_handshaking())
     }
 
-    /// What comes back, unless the connection is lost before.
+    /// The echo, unless the connection is lost before.
     fn echo(&mut self, data: &[u8]) -> Option<Vec<u8>> {
         if !self.establish() {
             return None;
@@ -443,7 +443,7 @@ fn failures_cost_their_connection_alone() {
         assert_eq!(code, Some(0x102));
         server.run(|| other.is_finished());
         assert_eq!(other.join().unwrap(), (Some(b"hello".to_vec()), Some(b"still here".to_vec())));
-        // Whoever keeps a connection that is gone does not get at the one that has its place now.
+        // A reference to a connection that is gone does not reach the one that has its place now.
         let late = server.spawn(0, |mut client| {
             let first = client.echo(b"hello");
             thread::sleep(Duration::from_millis(200));

@@ -1,7 +1,8 @@
 //! When connections have something to do although no packet comes: one timer of the kernel for all of them.
 //!
-//! The loop's timers count milliseconds, and cost an object each. QUIC waits for fractions of them, and changes its mind with every
-//! packet; most of the time it puts off what is due. So a connection keeps its place until that time comes, and is asked again then.
+//! The loop's timers count milliseconds, and cost an object each. QUIC waits for fractions of them, and changes its
+//! mind with every packet; most of the time it puts a timeout off. So a connection keeps its place until that time
+//! comes, and is asked again then.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! Endpoints of ours and clients of quinn-proto in a network of memory, with a clock of its own, that loses and reorders datagrams.
+//! Endpoints of ours and clients of quinn-proto in a network of memory, with a clock of its own, that loses and
+//! reorders datagrams.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -101,14 +102,14 @@ pub fn settings(pki: &Pki) -> Settings {
     }
 }
 
-/// A connection of a server, whose application sends back what comes on bidirectional streams.
+/// A connection of a server, whose application echoes the data of bidirectional streams.
 pub struct Served {
     pub handle: Handle,
     pub connection: Box<Connection>,
     pub events: Vec<Event>,
     /// The content of streams.
     pub received: BTreeMap<u64, Vec<u8>>,
-    /// What is to be written to streams, and whether their end follows.
+    /// Data to be written to streams, and whether their end follows.
     pub unsent: BTreeMap<u64, (VecDeque<Bytes>, bool)>,
     /// Streams that were readable while the handshake was under way.
     pub early: Vec<u64>,
@@ -252,7 +253,7 @@ pub struct Flight {
     pub bytes: Vec<u8>,
 }
 
-/// What becomes of a datagram: copies of it arrive after these times.
+/// The fate of a datagram: copies of it arrive after these times.
 pub type Fate = Box<dyn FnMut(&mut Flight, &mut Random) -> Vec<Duration>>;
 
 /// Numbers from a seed.
@@ -452,7 +453,7 @@ impl World {
         [flight, served, used].into_iter().flatten().min()
     }
 
-    /// Go on until `is_done`, or for so long.
+    /// Go on until `is_done`, for `most` at most.
     pub fn run(&mut self, most: Duration, mut is_done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now + most;
         loop {

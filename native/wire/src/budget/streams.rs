@@ -12,6 +12,7 @@
 //! | `DATA` that is empty | 10 | | a second | 500 |
 //! | `WINDOW_UPDATE` | 2 | | | |
 //! | `DATA` of fewer than 5 bytes | 1 | | | |
+//! | an instruction of QPACK that changes nothing, or the size of the table | 10 | | | |
 //! | 64 bytes of unknown frames of HTTP/3 | 1 | | | |
 //! | an entry that is added to QPACK's table | 2, and one for each 64 bytes | | | |
 

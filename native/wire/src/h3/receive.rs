@@ -19,6 +19,9 @@ use crate::qpack::{Decoded, Size, static_table};
 /// held.
 type Step = Result<Option<(usize, Option<Event>)>, Failure>;
 
+/// A lower limit of the bytes that are held counts as this one.
+const LEAST_HELD: usize = 64 * 1024;
+
 /// The result of a section.
 enum Outcome {
     Read(Option<Event>),
@@ -198,9 +201,9 @@ impl<K> Connection<K> {
         }
     }
 
-    /// All streams together hold little more than one that sends the largest section.
+    /// All streams together hold little more than one that sends the largest section, or than many that send usual ones.
     fn check_held(&self) -> Result<(), Failure> {
-        let most = (self.settings.fields as usize).saturating_mul(4);
+        let most = (self.settings.fields as usize).saturating_mul(4).max(LEAST_HELD);
         if self.held > most {
             return Err(Failure::new(ErrorCode::ExcessiveLoad, "too many incomplete field sections"));
         }

@@ -285,3 +285,85 @@ impl Encoder {
         self.table.insert(name, value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An encoder with a table of 4 KiB, and its instructions.
+    fn with_table() -> (Encoder, Vec<u8>) {
+        let (mut encoder, mut instructions) = (Encoder::new(4096), Vec::new());
+        encoder.set_limit(1 << 20, &mut instructions);
+        assert_eq!(instructions, b"\x3f\xe1\x1f");
+        instructions.clear();
+        (encoder, instructions)
+    }
+
+    fn section(encoder: &mut Encoder, stream: u64, value: &[u8], instructions: &mut Vec<u8>) -> Vec<u8> {
+        let (mut section, mut out) = (Section::default(), Vec::new());
+        section.push(b":status", b"200", Indexing::Add);
+        section.push(b"server", value, Indexing::Add);
+        section.push(b"x-other", b"", Indexing::Without);
+        encoder.section(stream, &section, &mut out, instructions);
+        out
+    }
+
+    const LITERAL: &[u8] = b"\0\0\xd9\x5f\x4d\x01!\x2d\xf2\xb1\xd3\x39\x6c\0";
+    const REFERENCE: &[u8] = b"\x02\0\xd9\x80\x2d\xf2\xb1\xd3\x39\x6c\0";
+
+    /// RFC 9204 section 2.1.2
+    #[test]
+    fn a_field_is_a_literal_until_the_client_has_its_entry() {
+        let (mut encoder, mut instructions) = with_table();
+        for stream in [0, 4, 8] {
+            assert_eq!(section(&mut encoder, stream, b"!", &mut instructions), LITERAL);
+            assert_eq!(instructions, b"\xff\x1d\x01!");
+        }
+        assert_eq!(encoder.instruction(b"\x01"), Ok(Some((1, true))));
+        for stream in [12, 16] {
+            assert_eq!(section(&mut encoder, stream, b"!", &mut instructions), REFERENCE);
+        }
+        assert_eq!((instructions.len(), encoder.sent.len()), (4, 2));
+        // Acknowledged, cancelled, and neither of them again.
+        assert_eq!(encoder.instruction(b"\x90"), Ok(Some((1, true))));
+        assert_eq!(encoder.instruction(b"\x4c"), Ok(Some((1, true))));
+        assert_eq!(encoder.instruction(b"\x4c"), Ok(Some((1, false))));
+        assert!(encoder.instruction(b"\x90").is_err() && encoder.sent.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_acknowledges_no_section_gets_literals() {
+        let (mut encoder, mut instructions) = with_table();
+        section(&mut encoder, 0, b"!", &mut instructions);
+        encoder.instruction(b"\x01").unwrap();
+        let count =
+            (1..1000).take_while(|&round| section(&mut encoder, round * 4, b"!", &mut Vec::new())[0] != 0).count();
+        assert_eq!((count, encoder.sent.len()), (MAX_UNACKNOWLEDGED, MAX_UNACKNOWLEDGED));
+        encoder.instruction(b"\x84").unwrap();
+        assert_eq!(section(&mut encoder, 8000, b"!", &mut instructions)[0], 2);
+    }
+
+    /// RFC 9204 sections 2.1.1 and 2.1.3
+    #[test]
+    fn an_entry_that_is_needed_is_not_evicted() {
+        let (mut encoder, mut instructions) = (Encoder::new(160), Vec::new());
+        encoder.set_limit(160, &mut instructions);
+        for value in [&b"one"[..], b"two", b"three"] {
+            section(&mut encoder, 0, value, &mut instructions);
+        }
+        assert_eq!((encoder.table.added(), encoder.table.oldest()), (3, 0));
+        // Not before the client has them.
+        section(&mut encoder, 0, b"four", &mut instructions);
+        assert_eq!(encoder.table.added(), 3);
+        encoder.instruction(b"\x03").unwrap();
+        assert_eq!(section(&mut encoder, 4, b"two", &mut instructions)[0], 3);
+        section(&mut encoder, 0, b"four", &mut instructions);
+        section(&mut encoder, 0, b"five", &mut instructions);
+        assert_eq!((encoder.table.added(), encoder.table.oldest()), (4, 1));
+        // The section that needs the second one is read.
+        encoder.instruction(b"\x84").unwrap();
+        encoder.instruction(b"\x01").unwrap();
+        section(&mut encoder, 0, b"five", &mut instructions);
+        assert_eq!((encoder.table.added(), encoder.table.oldest()), (5, 2));
+    }
+}
