@@ -62,7 +62,7 @@ fn handshake_tells_what_both_ends_agree_on() {
     let handshake = served.connection.handshake().unwrap();
     assert_eq!(handshake.protocol.as_deref(), Some(&b"h3"[..]));
     assert_eq!(handshake.server_name.as_deref(), Some("localhost"));
-    assert_eq!((handshake.suite, handshake.resumed, handshake.chain.len()), (Some(0x1302), false, 0));
+    assert_eq!((handshake.suite, handshake.resumed, handshake.chain.len()), (Some(0x1301), false, 0));
     assert_eq!(served.connection.remote(), address(CLIENT));
     assert_eq!(served.connection.local(), Some(address(common::SERVER).ip()));
     let id = VarInt::from_u32(CODE as u32);
