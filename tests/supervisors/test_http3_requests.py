@@ -18,13 +18,18 @@ if sys.platform != "linux":
 
 pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
 
-from tests.native.http3_client import HTTP3Client, QuicConfiguration, connect_quic
+pytest.importorskip("aioquic")
+
+from aioquic.asyncio.client import connect
+from aioquic.quic.configuration import QuicConfiguration
+
+from tests.native.http3_client import HTTP3Client
 
 
 async def ask(port: int, path: str = "/") -> str:
     """The answer to a request on a connection of its own."""
     configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], verify_mode=ssl.CERT_NONE)
-    async with connect_quic("127.0.0.1", port, configuration=configuration, create_protocol=HTTP3Client) as client:
+    async with connect("127.0.0.1", port, configuration=configuration, create_protocol=HTTP3Client) as client:
         assert isinstance(client, HTTP3Client)
         answer = await client.ask(path)
         assert answer.status == 200
