@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use quic::{Drain, Limits};
+use quic::{Drain, Limits, Lost};
 use wire::h3::ErrorCode;
 
 use crate::asgi::peer::Peer;
@@ -62,6 +62,12 @@ impl Opener for Connections {
     fn open(&self, py: Python<'_>, quic: &Rc<Quic>) -> PyResult<Option<Rc<dyn Handler>>> {
         let factory = self.factory.borrow().as_ref().map(|factory| factory.clone_ref(py));
         let Some(factory) = factory else { return Ok(None) };
+        let made = factory.bind(py).call0()?;
+        let protocol = made.cast::<HTTPProtocol>().map_err(|_| unfit())?;
+        let version = protocol.get().version()?;
+        let served = version.served();
+        let core = self.core(py, &served)?;
+        let Served::Http1(http1) = served else { return Err(unfit()) };
         let slot = match &self.enter {
             Some(enter) => match ConnectionSlot::take(py, enter)? {
                 Some(slot) if slot.admits(py, Some(PyString::new(py, &quic.remote().ip().to_string())))? => Some(slot),
@@ -70,17 +76,13 @@ impl Opener for Connections {
             },
             None => None,
         };
-        let made = factory.bind(py).call0()?;
-        let protocol = made.cast::<HTTPProtocol>().map_err(|_| unfit())?;
-        let version = protocol.get().version()?;
-        let served = version.served();
-        let core = self.core(py, &served)?;
-        let Served::Http1(http1) = served else { return Err(unfit()) };
         let (app_state, announced) = http1.beginnings(py);
         let peer = Rc::new(Peer::new(py.None(), py.None(), true, app_state));
         let http3 = Rc::new(Http3::new(core, quic.clone(), peer, slot));
         version.become_http3(http3.clone());
-        http3.begin(protocol.as_any(), announced)?;
+        if let Err(error) = http3.begin(protocol.as_any(), announced) {
+            return http3.on_lost(py, &Lost::ClosedHere).and(Err(error));
+        }
         Ok(Some(http3))
     }
 

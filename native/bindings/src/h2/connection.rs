@@ -33,6 +33,7 @@ use crate::base::task::Start;
 use crate::conn::carried::{Life, Sides};
 use crate::conn::deadline::Deadline;
 use crate::conn::reader::Reader;
+use crate::streams::deadlines::StreamDeadlines;
 use crate::streams::pairs::Repeated;
 use crate::streams::starting::{Asked, Pace};
 use crate::streams::tunnel::{Channel, Said};
@@ -139,12 +140,7 @@ pub(super) struct Stream {
     pub(super) pieces: Cell<usize>,
     /// The WebSocket on it, if it is a tunnel.
     pub(super) channel: OnceCell<Box<Channel>>,
-    /// For the rest of the request's body.
-    pub(super) deadline: Deadline,
-    /// For the client to open its window.
-    pub(super) window_deadline: Deadline,
-    /// The places of both among those of the loop.
-    pub(super) places: [Cell<Option<usize>>; 2],
+    pub(super) deadlines: StreamDeadlines,
     /// Bytes of the body that were put into the output, and that had been when the time for more began.
     pub(super) sent: Cell<usize>,
     pub(super) sent_before: Cell<usize>,
@@ -160,9 +156,7 @@ impl Stream {
             lines: RefCell::default(),
             pieces: Cell::new(0),
             channel: OnceCell::new(),
-            deadline: Deadline::default(),
-            window_deadline: Deadline::default(),
-            places: Default::default(),
+            deadlines: StreamDeadlines::default(),
             sent: Cell::new(0),
             sent_before: Cell::new(0),
         }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use wire::error::Refusal;
 use wire::h2::{ErrorCode, Failure};
-use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 use wire::texts;
 
 use super::connection::{Connection, State, Stream};
@@ -15,18 +14,12 @@ use crate::asgi::refused::Refused;
 use crate::conn::carried::{Carried, Life};
 use crate::conn::deadline::{Deadline, Patient};
 use crate::conn::grace::Pending;
+use crate::streams::deadlines::{REQUEST, WINDOW};
 
 /// The parts of a connection that have deadlines: what the client has to send, what it has to take, whether it is there.
 const INPUT: u32 = 0;
 const READER: u32 = 1;
 const PING: u32 = 2;
-
-/// The parts of a stream: the rest of the request's body, and the window for the response.
-const BODY: u32 = 0;
-const WINDOW: u32 = 1;
-
-/// Of so much that an application has not read, the client may be waiting to send more.
-const UNREAD: usize = HIGH_WATER / 2;
 
 /// The payload of a keep-alive PING.
 const ALIVE: [u8; 8] = *b"is there";
@@ -182,8 +175,8 @@ impl Connection {
         };
         for (stream, is_blocked) in blocked {
             if !is_blocked {
-                stream.window_deadline.set(None);
-            } else if is_last || stream.window_deadline.get().is_none() {
+                stream.deadlines.of(WINDOW).set(None);
+            } else if is_last || stream.deadlines.of(WINDOW).get().is_none() {
                 stream.sent_before.set(stream.sent.get());
                 stream.await_until(py, WINDOW, Some(patience))?;
             }
@@ -228,7 +221,7 @@ impl Connection {
 impl Patient for Stream {
     #[inline]
     fn deadline(&self, part: u32) -> &Deadline {
-        if part == WINDOW { &self.window_deadline } else { &self.deadline }
+        self.deadlines.of(part)
     }
 
     #[cold]
@@ -249,57 +242,36 @@ impl Patient for Stream {
 impl Stream {
     /// Set a deadline, and have it count.
     fn await_until(&self, py: Python<'_>, part: u32, patience: Option<Duration>) -> PyResult<()> {
-        let deadlines = &self.connection.core.hub.deadlines;
-        self.deadline(part).set(patience.map(|patience| deadlines.now() + patience));
-        if patience.is_none() {
-            return Ok(());
-        }
-        if let Some(place) = self.places.get(part as usize)
-            && place.get().is_none()
-        {
-            let Some(own) = self.connection.stream(self.id) else { return Ok(()) };
-            place.set(Some(deadlines.insert(own, part)));
-        }
-        deadlines.watch(py, self.deadline(part))
+        let all = &self.connection.core.hub.deadlines;
+        self.deadlines.set(py, all, part, patience, || self.connection.stream(self.id))
     }
 
     fn leave(&self, part: u32) {
-        self.deadline(part).set(None);
-        if let Some(place) = self.places.get(part as usize).and_then(std::cell::Cell::take) {
-            self.connection.core.hub.deadlines.remove(place);
-        }
+        self.deadlines.leave(&self.connection.core.hub.deadlines, part);
     }
 
     /// Drop all deadlines.
     #[inline]
     pub(super) fn leave_deadlines(&self) {
-        self.leave(BODY);
+        self.leave(REQUEST);
         self.leave(WINDOW);
     }
 
     /// Nothing more of the request's body is waited for.
     #[inline]
     pub(super) fn leave_body_deadline(&self) {
-        self.leave(BODY);
+        self.leave(REQUEST);
     }
 
     /// The client may send, and has its whole time for it.
     pub(super) fn restart_deadline(&self, py: Python<'_>) -> PyResult<()> {
-        self.await_until(py, BODY, self.connection.core.settings.timeout_request_body)
+        self.await_until(py, REQUEST, self.connection.core.settings.timeout_request_body)
     }
 
     /// Bytes of a body have come and extend its deadline. Unread bodies are never late.
     pub(super) fn extend_deadline(&self, bytes: usize, unread: usize) {
-        let settings = &self.connection.core.settings;
-        if unread > UNREAD {
-            self.deadline.set(None);
-        } else if let Some(until) = self.deadline.get()
-            && let Some(whole) = settings.timeout_request_body
-        {
-            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-            let later = until + Duration::from_secs(1) * bytes / settings.body_bytes_per_second;
-            self.deadline.set(Some(later.min(self.connection.core.hub.deadlines.now() + whole)));
-        }
+        let core = &self.connection.core;
+        self.deadlines.extend(&core.hub.deadlines, &core.settings, bytes, unread);
     }
 
     #[cold]

@@ -23,6 +23,7 @@ use crate::asgi::stream::{Follows, Stream as Interface};
 use crate::asgi::write_capacity::WriteCapacity;
 use crate::base::error::exception;
 use crate::conn::carried::Carried;
+use crate::streams::deadlines::{REQUEST, WINDOW};
 use crate::streams::response::Responds;
 use crate::streams::starting::Starts;
 use crate::streams::tunnel::Tunnel;
@@ -60,7 +61,7 @@ impl Stream {
     fn has_sent_all(&self) {
         let unsent = &self.connection.outflow.unsent_streams;
         unsent.set(unsent.get().saturating_sub(1));
-        self.window_deadline.set(None);
+        self.deadlines.of(WINDOW).set(None);
     }
 
     /// Whether some of the body waits for its turn.
@@ -116,7 +117,7 @@ impl Interface for Stream {
         if !is_read {
             return Ok(());
         }
-        if self.deadline.get().is_none() {
+        if self.deadlines.of(REQUEST).get().is_none() {
             self.restart_deadline(py)?;
         }
         connection.flush_unless_consuming(py)

@@ -40,6 +40,7 @@ use crate::base::level::Level;
 use crate::base::task::Start;
 use crate::conn::carried::{Life, Sides};
 use crate::conn::deadline::Deadline;
+use crate::streams::deadlines::StreamDeadlines;
 use crate::streams::pairs::Repeated;
 use crate::streams::starting::{Asked, Pace};
 use crate::streams::tunnel::Channel;
@@ -157,12 +158,7 @@ pub(super) struct Stream {
     pub(super) is_blocked: Cell<bool>,
     /// The WebSocket on it, if it is a tunnel.
     pub(super) channel: OnceCell<Box<Channel>>,
-    /// For the rest of the request.
-    pub(super) deadline: Deadline,
-    /// For the client to read.
-    pub(super) window_deadline: Deadline,
-    /// The places of both among those of the loop.
-    pub(super) places: [Cell<Option<usize>>; 2],
+    pub(super) deadlines: StreamDeadlines,
     /// Bytes that QUIC has taken, and that it had when the time for more began.
     pub(super) sent: Cell<usize>,
     pub(super) sent_before: Cell<usize>,
@@ -183,9 +179,7 @@ impl Stream {
             has_begun: Cell::new(false),
             is_blocked: Cell::new(false),
             channel: OnceCell::new(),
-            deadline: Deadline::default(),
-            window_deadline: Deadline::default(),
-            places: Default::default(),
+            deadlines: StreamDeadlines::default(),
             sent: Cell::new(0),
             sent_before: Cell::new(0),
         }

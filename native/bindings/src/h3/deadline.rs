@@ -7,7 +7,6 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use wire::error::Refusal;
 use wire::h3::ErrorCode;
-use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 use wire::texts;
 
 use super::connection::{Connection, Stream};
@@ -16,16 +15,10 @@ use crate::asgi::refused::Refused;
 use crate::conn::carried::Carried;
 use crate::conn::deadline::{Deadline, Patient};
 use crate::conn::grace::Pending;
+use crate::streams::deadlines::{REQUEST, WINDOW};
 
 /// The part of a connection that has a deadline: what the client has to send.
 const INPUT: u32 = 0;
-
-/// The parts of a stream: the rest of the request, and the client's reading of the response.
-const REQUEST: u32 = 0;
-const WINDOW: u32 = 1;
-
-/// Of so much that an application has not read, the client may be waiting to send more.
-const UNREAD: usize = HIGH_WATER / 2;
 
 /// Requests on their way have at least so long to arrive, and these round trips.
 const LAST_CALL: Duration = Duration::from_millis(50);
@@ -146,7 +139,8 @@ impl Connection {
         let blocked: Vec<_> = {
             let state = self.state.borrow();
             let streams = state.slots.iter().flatten().map(|slot| &slot.stream);
-            let blocked = streams.filter(|stream| stream.is_blocked.get() && stream.window_deadline.get().is_none());
+            let blocked =
+                streams.filter(|stream| stream.is_blocked.get() && stream.deadlines.of(WINDOW).get().is_none());
             blocked.cloned().collect()
         };
         blocked.into_iter().try_for_each(|stream| stream.await_window(py))
@@ -156,7 +150,7 @@ impl Connection {
 impl Patient for Stream {
     #[inline]
     fn deadline(&self, part: u32) -> &Deadline {
-        if part == WINDOW { &self.window_deadline } else { &self.deadline }
+        self.deadlines.of(part)
     }
 
     #[cold]
@@ -177,25 +171,12 @@ impl Patient for Stream {
 impl Stream {
     /// Set a deadline, and have it count.
     fn await_until(&self, py: Python<'_>, part: u32, patience: Option<Duration>) -> PyResult<()> {
-        let deadlines = &self.connection.core.hub.deadlines;
-        self.deadline(part).set(patience.map(|patience| deadlines.now() + patience));
-        if patience.is_none() {
-            return Ok(());
-        }
-        if let Some(place) = self.places.get(part as usize)
-            && place.get().is_none()
-        {
-            let Some(own) = self.connection.stream(self.id) else { return Ok(()) };
-            place.set(Some(deadlines.insert(own, part)));
-        }
-        deadlines.watch(py, self.deadline(part))
+        let all = &self.connection.core.hub.deadlines;
+        self.deadlines.set(py, all, part, patience, || self.connection.stream(self.id))
     }
 
     fn leave(&self, part: u32) {
-        self.deadline(part).set(None);
-        if let Some(place) = self.places.get(part as usize).and_then(std::cell::Cell::take) {
-            self.connection.core.hub.deadlines.remove(place);
-        }
+        self.deadlines.leave(&self.connection.core.hub.deadlines, part);
     }
 
     /// Drop all deadlines.
@@ -232,16 +213,8 @@ impl Stream {
 
     /// Bytes of a body have come and extend its deadline. Unread bodies are never late.
     pub(super) fn extend_deadline(&self, bytes: usize, unread: usize) {
-        let settings = &self.connection.core.settings;
-        if unread > UNREAD {
-            self.deadline.set(None);
-        } else if let Some(until) = self.deadline.get()
-            && let Some(whole) = settings.timeout_request_body
-        {
-            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-            let later = until + Duration::from_secs(1) * bytes / settings.body_bytes_per_second;
-            self.deadline.set(Some(later.min(self.connection.core.hub.deadlines.now() + whole)));
-        }
+        let core = &self.connection.core;
+        self.deadlines.extend(&core.hub.deadlines, &core.settings, bytes, unread);
     }
 
     #[cold]

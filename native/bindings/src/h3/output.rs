@@ -17,6 +17,7 @@ use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
 use crate::base::places;
 use crate::conn::carried::Life;
+use crate::streams::deadlines::WINDOW;
 use crate::streams::starting::Starts;
 use crate::streams::tunnel::Said;
 
@@ -118,7 +119,7 @@ impl Connection {
             !has_more && wire.has_ended(id)
         };
         if !is_blocked {
-            stream.window_deadline.set(None);
+            stream.deadlines.of(WINDOW).set(None);
         }
         match written {
             Written::Stopped(code) => return self.stopped(py, id.number(), code),

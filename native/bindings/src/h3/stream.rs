@@ -24,6 +24,7 @@ use crate::asgi::stream::{Follows, Stream as Interface};
 use crate::asgi::write_capacity::WriteCapacity;
 use crate::base::error::exception;
 use crate::conn::carried::Carried;
+use crate::streams::deadlines::REQUEST;
 use crate::streams::response::Responds;
 use crate::streams::starting::Starts;
 use crate::streams::tunnel::Tunnel;
@@ -82,7 +83,7 @@ impl Interface for Stream {
         if !self.consume(self.unread()) {
             return Ok(());
         }
-        if self.deadline.get().is_none() {
+        if self.deadlines.of(REQUEST).get().is_none() {
             self.restart_deadline(py)?;
         }
         if self.reading.get() != Reading::Paused {

@@ -1,5 +1,6 @@
 //! The parts that connections of several streams share, whichever their version of HTTP.
 
+pub(crate) mod deadlines;
 pub(crate) mod headers;
 pub(crate) mod pairs;
 pub(crate) mod response;
