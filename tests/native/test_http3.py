@@ -7,7 +7,8 @@ import logging
 import struct
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trustme
@@ -94,6 +95,35 @@ async def test_bodies_go_there_and_back(tls_certificate: trustme.LeafCert) -> No
             await client.next(stream)
         client.send_data(stream, b"")
         assert (await client.answer(stream)).reset is None
+
+
+async def test_input_that_waits_for_the_table_stays_within_the_window(tls_certificate: trustme.LeafCert) -> None:
+    """Or a client that never sends the entry would fill the memory."""
+    head = b"\x02\0\xd4\xd7\xc1\x50\x09localhost\x80"  # POST https / localhost, and the first entry of the table
+    size = 4_000_000
+    body = b"\0" + (0x8000_0000 | size).to_bytes(4, "big") + bytes(size)
+    async with serve(echo, tls_certificate) as service, service.connect() as client, service.connect() as other:
+        quic: Any = client._quic
+        stream: int = quic.get_next_available_stream_id()
+        quic.send_stream_data(stream, b"\x01" + bytes((len(head),)) + head + body, end_stream=True)
+        client.transmit()
+        sent = quic._streams[stream]
+        for _ in range(10):
+            await other.ask()
+        assert sent.max_stream_data_remote < size / 2
+        # Its encoder does not know of the entry that is acknowledged.
+        client.http._encoder = cast(Any, SimpleNamespace(feed_decoder=lambda data: None))
+        entry = b"\x3f\xe1\x1f\x41a\x01b"
+        quic.send_stream_data(client.http._local_encoder_stream_id, entry)
+        client.transmit()
+        assert (await client.answer(stream)).body == bytes(size)
+
+        left = quic.get_next_available_stream_id()
+        quic.send_stream_data(left, b"\x01" + bytes((len(head),)) + head.replace(b"\x02", b"\x03", 1) + body)
+        client.transmit()
+        await other.ask()
+        client.give_up(left)
+        assert (await client.answer(left)).reset == REQUEST_CANCELLED
 
 
 async def test_many_streams_are_answered_together(tls_certificate: trustme.LeafCert) -> None:

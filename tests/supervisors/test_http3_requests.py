@@ -25,6 +25,8 @@ from aioquic.quic.configuration import QuicConfiguration
 
 from tests.native.http3_client import HTTP3Client
 
+pytestmark = pytest.mark.measures_children
+
 
 async def ask(port: int, path: str = "/") -> str:
     """The answer to a request on a connection of its own."""

@@ -33,6 +33,8 @@ from uvicorn.tls import rustls
 if reason := rustls.why_not():
     pytest.skip(reason, allow_module_level=True)
 
+pytestmark = pytest.mark.measures_children
+
 COMMAND = [sys.executable, "-m", "tests.http3_server"]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 INVALID_REQUEST = "Invalid HTTP request received."
 REQUEST_REFUSED = "Request refused with {status} {phrase}: {reason}."
-CONNECTION_REFUSED = "HTTP/2 connection ended with {code}: {reason}."
+CONNECTION_REFUSED = "{protocol} connection ended with {code}: {reason}."
 CONCURRENCY_EXCEEDED = "Exceeded concurrency limit."
 UPGRADE_UNSUPPORTED = "Unsupported upgrade request."
 READER_LATE = "Client does not read its response, aborting the connection (timeout_write)."

@@ -265,6 +265,11 @@ impl Connection {
         Read { length, end }
     }
 
+    /// The code with which the peer has reset a stream, if it has: known without reading it, and told once.
+    pub fn reset_of(&mut self, stream: u64) -> Option<u64> {
+        self.inner.recv_stream(id(stream)).received_reset().ok().flatten().map(Into::into)
+    }
+
     /// Read no more of a stream, and tell the peer why (`STOP_SENDING`).
     pub fn stop(&mut self, stream: u64, code: u64) {
         // It may have ended.

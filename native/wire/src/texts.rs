@@ -12,9 +12,9 @@ pub const INVALID_REQUEST: &str = "Invalid HTTP request received.";
 pub fn request_refused(status: impl Display, phrase: impl Display, reason: impl Display) -> String {
     format!("Request refused with {status} {phrase}: {reason}.")
 }
-/// HTTP/2 connection ended with {code}: {reason}.
-pub fn connection_refused(code: impl Display, reason: impl Display) -> String {
-    format!("HTTP/2 connection ended with {code}: {reason}.")
+/// {protocol} connection ended with {code}: {reason}.
+pub fn connection_refused(protocol: impl Display, code: impl Display, reason: impl Display) -> String {
+    format!("{protocol} connection ended with {code}: {reason}.")
 }
 /// Exceeded concurrency limit.
 pub const CONCURRENCY_EXCEEDED: &str = "Exceeded concurrency limit.";

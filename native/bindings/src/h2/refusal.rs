@@ -34,7 +34,7 @@ impl Connection {
     /// The client has broken the protocol: end all of its streams, and send a GOAWAY with the reason.
     #[cold]
     pub(super) fn fail(&self, py: Python<'_>, failure: Failure) -> PyResult<()> {
-        let line = texts::connection_refused(failure.code.name(), failure.reason);
+        let line = texts::connection_refused("HTTP/2", failure.code.name(), failure.reason);
         self.core.warn(py, &line)?;
         self.note(py, &self.core.debug, &line)?;
         self.close(py, true)

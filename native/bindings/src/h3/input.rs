@@ -39,7 +39,9 @@ impl Connection {
         while self.is_open() && stream.reading.get() != Reading::Over {
             if stream.is_full() {
                 stream.reading.set(Reading::Paused);
-                return Ok(());
+                // The client may have left nevertheless.
+                let reset = self.quic.reset_of(stream.id.number());
+                return reset.map_or(Ok(()), |code| self.reset_by_client(py, stream, code));
             }
             stream.reading.set(Reading::Open);
             let mut chunks = self.chunks.take();
@@ -53,16 +55,19 @@ impl Connection {
                 ReadEnd::More => {}
                 ReadEnd::Blocked => return Ok(()),
                 ReadEnd::Finished | ReadEnd::Closed => stream.reading.set(Reading::Over),
-                ReadEnd::Reset(code) => {
-                    stream.reading.set(Reading::Over);
-                    if self.stream(stream.id).is_some() {
-                        let event = self.state.borrow_mut().wire.reset_by_client(stream.id, code);
-                        self.ended_by_client(py, stream, &event)?;
-                    }
-                }
+                ReadEnd::Reset(code) => self.reset_by_client(py, stream, code)?,
             }
         }
         Ok(())
+    }
+
+    fn reset_by_client(&self, py: Python<'_>, stream: &Rc<Stream>, code: u64) -> PyResult<()> {
+        stream.reading.set(Reading::Over);
+        if self.stream(stream.id).is_none() {
+            return Ok(());
+        }
+        let event = self.state.borrow_mut().wire.reset_by_client(stream.id, code);
+        self.ended_by_client(py, stream, &event)
     }
 
     fn count_received(&self, length: usize) {
@@ -347,8 +352,12 @@ fn is_safe(method: Method) -> bool {
 }
 
 impl Stream {
-    /// Whether the application has enough to read.
+    /// Whether the application has enough to read, or the input waits for entries of the table: QUIC keeps the rest then,
+    /// within its windows.
     fn is_full(&self) -> bool {
+        if self.blocked_input.borrow().is_some() {
+            return true;
+        }
         let unread = match self.channel.get() {
             Some(channel) => channel.unread(),
             None => self.connection.exchange(self.id).map_or(0, |exchange| exchange.body_length()),

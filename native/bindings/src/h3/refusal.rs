@@ -35,7 +35,7 @@ impl Connection {
     /// The client has broken the protocol: end all of its streams, and say why.
     #[cold]
     pub(super) fn fail(&self, py: Python<'_>, failure: Failure) -> PyResult<()> {
-        let line = texts::connection_refused(failure.code.name(), failure.reason);
+        let line = texts::connection_refused("HTTP/3", failure.code.name(), failure.reason);
         self.core.warn(py, &line)?;
         self.note(py, &self.core.debug, &line)?;
         self.close(py, failure.code, failure.reason)

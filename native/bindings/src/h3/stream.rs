@@ -58,6 +58,7 @@ impl Stream {
     pub(super) fn give_up(&self, py: Python<'_>) -> PyResult<()> {
         let unsent = self.queue.take();
         drop(unsent);
+        self.blocked_input.take();
         self.reading.set(Reading::Over);
         self.leave_deadlines();
         if self.channel.get().is_some() { self.lose_channel(py) } else { self.relieve(py) }

@@ -171,6 +171,11 @@ impl Connection {
         self.changed(py).map(|()| read)
     }
 
+    /// The code with which the peer has reset a stream that is not read, if it has; told once.
+    pub(crate) fn reset_of(&self, stream: u64) -> Option<u64> {
+        self.quic.borrow_mut().reset_of(stream)
+    }
+
     /// Read no more of a stream, and tell the peer why.
     pub(crate) fn stop(self: &Rc<Self>, py: Python<'_>, stream: u64, code: u64) -> PyResult<()> {
         self.quic.borrow_mut().stop(stream, code);
