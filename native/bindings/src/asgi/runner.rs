@@ -222,6 +222,13 @@ impl Runner {
         }
     }
 
+    /// Tell an exchange that its client is gone, and let go of it.
+    pub(crate) fn part(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) -> PyResult<()> {
+        let told = exchange.as_ref().map_or(Ok(()), |exchange| exchange.leave(py, false));
+        self.retire(py, exchange);
+        told
+    }
+
     /// Figures of the pool of cycles.
     pub(crate) fn stats(&self) -> Stats {
         self.spare_cycles.stats()

@@ -12,9 +12,7 @@
 //! deadlines in `deadline`.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
-use std::time::Instant;
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -34,23 +32,16 @@ use crate::conn::carried::{Life, Sides};
 use crate::conn::deadline::Deadline;
 use crate::conn::reader::Reader;
 use crate::streams::deadlines::StreamDeadlines;
+use crate::streams::open::{Named, OpenStream, OpenStreams};
 use crate::streams::pairs::Repeated;
-use crate::streams::starting::{Asked, Pace};
+use crate::streams::seconds::Seconds;
+use crate::streams::starting::Pace;
 use crate::streams::tunnel::{Channel, Said};
-
-/// A stream that is not over on the wire, with its exchange.
-pub(super) struct OpenStream {
-    pub(super) stream: Rc<Stream>,
-    /// None if the server answers itself.
-    pub(super) exchange: Option<Rc<Exchange>>,
-}
 
 /// The state that changes while a connection lives.
 pub(super) struct State {
     pub(super) wire: Wire<Py<PyTuple>>,
-    /// By the places of their streams.
-    pub(super) slots: Vec<Option<OpenStream>>,
-    pub(super) asked: VecDeque<Asked<StreamId>>,
+    pub(super) streams: OpenStreams<Stream>,
     /// The beginning of an incomplete frame.
     pub(super) pending: Vec<u8>,
     /// Output that is not written yet.
@@ -85,8 +76,8 @@ pub(super) struct Waits {
     /// A whole frame has come since `input` was looked at.
     pub(super) progressed: Cell<bool>,
     pub(super) presence: Cell<Presence>,
-    /// The time up to which the client's budget was refilled, in whole seconds from the beginning.
-    pub(super) counted: Cell<Instant>,
+    /// Those that have given back some of the client's budget.
+    pub(super) counted: Seconds,
 }
 
 /// The output.
@@ -163,6 +154,15 @@ impl Stream {
     }
 }
 
+impl Named for Stream {
+    type Id = StreamId;
+
+    #[inline]
+    fn id(&self) -> StreamId {
+        self.id
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         self.connection.due.gone.borrow_mut().push(self.id);
@@ -178,7 +178,7 @@ impl Connection {
             core,
             sides: Sides::default(),
             peer,
-            state: RefCell::new(State { wire, slots: Vec::new(), asked: VecDeque::new(), pending: Vec::new(), out }),
+            state: RefCell::new(State { wire, streams: OpenStreams::default(), pending: Vec::new(), out }),
             repeated: RefCell::default(),
             due: Due::default(),
             waits: Waits {
@@ -190,7 +190,7 @@ impl Connection {
                 first: Cell::new(true),
                 progressed: Cell::new(false),
                 presence: Cell::new(Presence::Quiet),
-                counted: Cell::new(now),
+                counted: Seconds::from(now),
             },
             outflow: Outflow::default(),
             life: Cell::new(Life::Open),
@@ -224,25 +224,25 @@ impl Connection {
     /// The exchange of a stream, until the connection is done with it.
     #[inline]
     pub(super) fn exchange(&self, id: StreamId) -> Option<Rc<Exchange>> {
-        self.state.borrow().slot(id)?.exchange.clone()
+        self.state.borrow().streams.exchange(id)
     }
 
     /// The stream, if it is not over.
     #[inline]
     pub(super) fn stream(&self, id: StreamId) -> Option<Rc<Stream>> {
-        self.state.borrow().slot(id).map(|slot| slot.stream.clone())
+        self.state.borrow().streams.stream(id)
     }
 
     /// All exchanges that the connection is not done with.
     pub(super) fn exchanges(&self) -> Vec<Rc<Exchange>> {
-        self.state.borrow().slots.iter().flatten().filter_map(|slot| slot.exchange.clone()).collect()
+        self.state.borrow().streams.exchanges()
     }
 
     // The attributes of the protocol object.
 
     /// Bytes of bodies that wait for the windows; and how many have left since the connection began, after they had waited.
     pub(crate) fn held_bodies(&self) -> (usize, usize) {
-        let held = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.queue.borrow().held()).sum();
+        let held = self.state.borrow().streams.iter().map(|stream| stream.queue.borrow().held()).sum();
         (held, self.outflow.taken.get())
     }
 
@@ -253,10 +253,7 @@ impl Connection {
 
     /// The scope of the oldest request that is being answered.
     pub(crate) fn scope(&self, py: Python<'_>) -> Option<Py<PyDict>> {
-        let state = self.state.borrow();
-        let slots = state.slots.iter().flatten().filter(|slot| slot.exchange.is_some());
-        let oldest = slots.min_by_key(|slot| slot.stream.id.number())?;
-        oldest.exchange.as_ref().map(|exchange| exchange.scope.clone_ref(py))
+        self.state.borrow().streams.scope(py)
     }
 
     // The garbage collector's side.
@@ -269,38 +266,15 @@ impl Connection {
 }
 
 impl State {
-    #[inline]
-    pub(super) fn slot(&self, id: StreamId) -> Option<&OpenStream> {
-        self.slots.get(id.place())?.as_ref().filter(|slot| slot.stream.id == id)
-    }
-
-    /// Have a stream found by its place.
-    #[inline]
-    pub(super) fn keep(&mut self, slot: OpenStream) {
-        let place = slot.stream.id.place();
-        if self.slots.len() <= place {
-            self.slots.resize_with(place + 1, || None);
-        }
-        if let Some(old) = self.slots.get_mut(place) {
-            *old = Some(slot);
-        }
-    }
-
     /// Whether a stream is over on the wire. Once its response is complete, the rest of its input is not awaited.
     pub(super) fn is_over(&mut self, id: StreamId) -> bool {
         if self.wire.is_live(id)
-            && let Some(OpenStream { stream, .. }) = self.slot(id)
+            && let Some(OpenStream { stream, .. }) = self.streams.get(id)
             && stream.channel.get().is_some_and(|channel| channel.said.get() == Said::All)
             && !stream.has_more()
         {
             self.wire.reset(&mut self.out, id, ErrorCode::NoError);
         }
         !self.wire.is_live(id)
-    }
-
-    /// Remove and return the record of a stream that is over.
-    #[inline]
-    pub(super) fn take(&mut self, id: StreamId) -> Option<OpenStream> {
-        self.slots.get_mut(id.place())?.take_if(|slot| slot.stream.id == id)
     }
 }

@@ -170,8 +170,8 @@ impl Connection {
         let Some(patience) = patience.filter(|_| self.is_open()) else { return Ok(()) };
         let blocked: Vec<_> = {
             let state = self.state.borrow();
-            let unsent = state.slots.iter().flatten().filter(|slot| slot.stream.has_more());
-            unsent.map(|slot| (slot.stream.clone(), state.wire.is_blocked(slot.stream.id))).collect()
+            let unsent = state.streams.iter().filter(|stream| stream.has_more());
+            unsent.map(|stream| (stream.clone(), state.wire.is_blocked(stream.id))).collect()
         };
         for (stream, is_blocked) in blocked {
             if !is_blocked {

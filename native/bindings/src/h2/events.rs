@@ -163,11 +163,11 @@ impl Carried for Connection {
         // The missing parts of bodies will not come, so they cannot be late.
         self.waits.input.set(None);
         self.waits.ping.set(None);
-        let streams: Vec<_> = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.clone()).collect();
+        let streams: Vec<_> = self.state.borrow().streams.iter().cloned().collect();
         for stream in streams {
             stream.leave_body_deadline();
         }
-        for stream in self.state.borrow().slots.iter().flatten().map(|slot| &slot.stream) {
+        for stream in self.state.borrow().streams.iter() {
             if let Some(channel) = stream.channel.get() {
                 stream.keep_input(channel, b"", true);
             }

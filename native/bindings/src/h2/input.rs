@@ -1,16 +1,14 @@
 //! The input: divided into requests, bodies and ends of streams; and the applications that it is for.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use wire::fields::Key;
 use wire::h2::{Event, Head, Progress, Scratch, StreamId};
 
-use super::connection::{Connection, OpenStream, State, Stream};
+use super::connection::{Connection, State, Stream};
 use super::states::{Awaits, Presence};
 use crate::asgi::runner::Runner;
 use crate::asgi::scope::Request;
@@ -19,11 +17,9 @@ use crate::base::places;
 use crate::base::task::Start;
 use crate::conn::carried::Carried;
 use crate::streams::headers::{HeadFields, Remembers, is_forwarded};
+use crate::streams::open::{OpenStream, shrink};
 use crate::streams::pairs::{Repeated, StaticPairs};
 use crate::streams::starting::{Asked, Opening, Pace, Starts, Wanted};
-
-/// The number of places that a connection without requests keeps.
-const KEPT: usize = 8;
 
 impl Connection {
     /// Take bytes from the client, from any source.
@@ -76,10 +72,8 @@ impl Connection {
 
     /// Time gives back some of a client's budget.
     fn count_time(&self) {
-        let since = self.waits.counted.get();
-        let seconds = self.core.hub.deadlines.now().saturating_duration_since(since).as_secs();
+        let seconds = self.waits.counted.passed(self.core.hub.deadlines.now());
         if seconds > 0 {
-            self.waits.counted.set(since + Duration::from_secs(seconds));
             self.state.borrow_mut().wire.pass(seconds);
         }
     }
@@ -98,19 +92,9 @@ impl Connection {
 
     /// No request is in progress: keep only as much room as a connection with a few requests at a time needs.
     pub(super) fn shrink(&self) {
-        let State { slots, asked, .. } = &mut *self.state.borrow_mut();
-        if slots.capacity() > KEPT && slots.iter().all(Option::is_none) {
-            *slots = Vec::new();
-        }
-        if asked.capacity() > KEPT && asked.is_empty() {
-            *asked = VecDeque::new();
-        }
-        for ids in [&self.due.gone, &self.due.ended] {
-            let mut ids = ids.borrow_mut();
-            if ids.capacity() > KEPT && ids.is_empty() {
-                *ids = Vec::new();
-            }
-        }
+        self.state.borrow_mut().streams.shrink();
+        shrink(&self.due.gone);
+        shrink(&self.due.ended);
     }
 
     /// Process `input`; returns how much was used.
@@ -137,7 +121,7 @@ impl Connection {
                 Event::Refused { stream, error } => {
                     if self.stream(stream).is_none() {
                         let stream = Rc::new(Stream::new(self.clone(), stream));
-                        self.state.borrow_mut().keep(OpenStream { stream, exchange: None });
+                        self.state.borrow_mut().streams.keep(OpenStream { stream, exchange: None });
                     }
                     self.refuse(py, stream, &error.into())?;
                 }
@@ -178,15 +162,15 @@ impl Connection {
         let look = runner.look(request.path, || is_forwarded(head));
         {
             let mut state = self.state.borrow_mut();
-            state.keep(OpenStream { stream: stream.clone(), exchange: Some(exchange.clone()) });
-            state.asked.push_back(Asked { id, what: Wanted::Response { exchange, look } });
+            state.streams.keep(OpenStream { stream: stream.clone(), exchange: Some(exchange.clone()) });
+            state.streams.ask(Asked { id, what: Wanted::Response { exchange, look } });
         }
         if end || head.expects_continue { Ok(()) } else { stream.restart_deadline(py) }
     }
 
     /// A piece of a request's body.
     fn feed(&self, py: Python<'_>, id: StreamId, piece: &[u8], end: bool) -> PyResult<()> {
-        let found = self.state.borrow().slot(id).map(|slot| (slot.stream.clone(), slot.exchange.clone()));
+        let found = self.state.borrow().streams.get(id).map(|slot| (slot.stream.clone(), slot.exchange.clone()));
         let (stream, exchange) = match found {
             Some((stream, Some(exchange))) => (stream, exchange),
             Some((stream, None)) => {
@@ -263,11 +247,11 @@ impl Starts for Connection {
 
     #[inline]
     fn next_asked(&self) -> Option<Asked<StreamId>> {
-        self.state.borrow_mut().asked.pop_front()
+        self.state.borrow_mut().streams.next_asked()
     }
 
     fn has_asked(&self) -> bool {
-        !self.state.borrow().asked.is_empty()
+        self.state.borrow().streams.has_asked()
     }
 
     #[cold]

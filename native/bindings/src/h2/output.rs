@@ -11,12 +11,13 @@ use pyo3::types::PyTuple;
 use wire::error::AppError;
 use wire::h2::{Connection as Wire, ErrorCode, StreamId};
 
-use super::connection::{Connection, OpenStream, State, Stream};
+use super::connection::{Connection, State, Stream};
 use super::states::{Awaits, Ending};
 use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
 use crate::base::places;
 use crate::conn::carried::{Carried, Life};
+use crate::streams::open::OpenStream;
 use crate::streams::starting::Starts;
 
 /// Bytes of bodies that are put together for one write: output that becomes more urgent meanwhile waits for no more
@@ -75,10 +76,10 @@ impl Connection {
     /// Append parts of bodies to the output; returns whether more could leave. Applications whose bodies have become
     /// short enough may go on.
     fn fill(&self, py: Python<'_>, relieved: &mut Vec<Rc<Stream>>) -> bool {
-        let State { wire, out, slots, .. } = &mut *self.state.borrow_mut();
+        let State { wire, out, streams, .. } = &mut *self.state.borrow_mut();
         self.core.hub.buffers.supply(out);
         wire.fill(out, AT_ONCE, |part, out| {
-            let Some(Some(slot)) = slots.get(part.stream.place()) else { return };
+            let Some(slot) = streams.at(part.stream.place()) else { return };
             if slot.stream.take(py, part.length, out) {
                 relieved.push(slot.stream.clone());
             }
@@ -132,7 +133,7 @@ impl Connection {
             let Some(id) = self.due.ended.borrow_mut().pop() else { return Ok(()) };
             let slot = {
                 let state = &mut *self.state.borrow_mut();
-                if state.is_over(id) { state.take(id) } else { None }
+                if state.is_over(id) { state.streams.take(id) } else { None }
             };
             if let Some(OpenStream { stream, exchange }) = slot {
                 stream.leave_deadlines();
@@ -147,13 +148,7 @@ impl Connection {
 
     /// Take its exchange from a stream, which is over for the application; one that was not called yet never is.
     pub(super) fn disown(&self, id: StreamId) -> Option<Rc<Exchange>> {
-        let (exchange, asked) = {
-            let state = &mut *self.state.borrow_mut();
-            let place = state.slots.get_mut(id.place()).and_then(Option::as_mut);
-            let exchange = place.filter(|slot| slot.stream.id == id).and_then(|slot| slot.exchange.take());
-            let asked = state.asked.iter().position(|asked| asked.id == id);
-            (exchange, asked.and_then(|place| state.asked.remove(place)))
-        };
+        let (exchange, asked) = self.state.borrow_mut().streams.disown(id);
         drop(asked);
         exchange
     }
@@ -161,16 +156,9 @@ impl Connection {
     /// A stream is over, perhaps before its time.
     pub(super) fn lose(&self, py: Python<'_>, id: StreamId) -> PyResult<()> {
         let exchange = self.disown(id);
-        let slot = self.state.borrow_mut().take(id);
+        let slot = self.state.borrow_mut().streams.take(id);
         let relieved = slot.map_or(Ok(()), |slot| slot.stream.give_up(py));
-        relieved.and(self.part(py, exchange))
-    }
-
-    /// Tell an exchange that its client is gone, and let go of it.
-    pub(super) fn part(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) -> PyResult<()> {
-        let told = exchange.as_ref().map_or(Ok(()), |exchange| exchange.leave(py, false));
-        self.core.runner.retire(py, exchange);
-        told
+        relieved.and(self.core.runner.part(py, exchange))
     }
 
     /// End a stream that cannot be completed.
@@ -190,7 +178,7 @@ impl Connection {
 
     /// All streams are over.
     pub(super) fn lose_all(&self, py: Python<'_>) -> PyResult<()> {
-        let ids: Vec<_> = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.id).collect();
+        let ids: Vec<_> = self.state.borrow().streams.iter().map(|stream| stream.id).collect();
         ids.into_iter().try_fold((), |(), id| self.lose(py, id))
     }
 

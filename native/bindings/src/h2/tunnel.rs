@@ -6,12 +6,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::h2::{ErrorCode, Head, StreamId};
 
-use super::connection::{Connection, OpenStream, State, Stream};
+use super::connection::{Connection, State, Stream};
 use super::states::Ending;
 use crate::asgi::peer::Peer;
 use crate::asgi::write_capacity::WriteCapacity;
 use crate::conn::carried::Carried;
 use crate::conn::grace::Pending;
+use crate::streams::open::OpenStream;
 use crate::streams::starting::{Asked, Opening, Starts, Wanted};
 use crate::streams::tunnel::{Channel, Tunnel, open, read_opening};
 
@@ -25,13 +26,13 @@ impl Connection {
         head: &Head,
     ) -> PyResult<()> {
         let stream = Rc::new(Stream::new(self.clone(), id));
-        self.state.borrow_mut().keep(OpenStream { stream: stream.clone(), exchange: None });
+        self.state.borrow_mut().streams.keep(OpenStream { stream: stream.clone(), exchange: None });
         let opening = match read_opening(py, &**self, head, end, self.core.deflate)? {
             Ok(opening) => opening,
             Err(error) => return self.refuse(py, id, &error.into()),
         };
         let _ = stream.channel.set(Box::default());
-        self.state.borrow_mut().asked.push_back(Asked { id, what: Wanted::WebSocket(Box::new(opening)) });
+        self.state.borrow_mut().streams.ask(Asked { id, what: Wanted::WebSocket(Box::new(opening)) });
         Ok(())
     }
 

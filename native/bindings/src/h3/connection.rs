@@ -19,9 +19,7 @@
 //! deadlines in `deadline`.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
-use std::time::Instant;
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -41,31 +39,24 @@ use crate::base::task::Start;
 use crate::conn::carried::{Life, Sides};
 use crate::conn::deadline::Deadline;
 use crate::streams::deadlines::StreamDeadlines;
+use crate::streams::open::{Named, OpenStream, OpenStreams};
 use crate::streams::pairs::Repeated;
-use crate::streams::starting::{Asked, Pace};
+use crate::streams::seconds::Seconds;
+use crate::streams::starting::Pace;
 use crate::streams::tunnel::Channel;
 use crate::tcp::slot::ConnectionSlot;
 use crate::udp::connection::Connection as Quic;
 
-/// A stream that is not over on the wire, with its exchange.
-pub(super) struct OpenStream {
-    pub(super) stream: Rc<Stream>,
-    /// None before its request has come, and if the server answers itself.
-    pub(super) exchange: Option<Rc<Exchange>>,
-}
-
 /// The state that changes while a connection lives.
 pub(super) struct State {
     pub(super) wire: Wire<Py<PyTuple>>,
-    /// By the places of their streams.
-    pub(super) slots: Vec<Option<OpenStream>>,
+    pub(super) streams: OpenStreams<Stream>,
     /// The same by their numbers in QUIC, which rise.
     numbers: Vec<(u64, StreamId)>,
     /// The client's unidirectional streams.
     pub(super) unis: Vec<(u64, UniStream)>,
     /// The server's own streams, by the places of their channels.
     pub(super) own: [Option<u64>; 3],
-    pub(super) asked: VecDeque<Asked<StreamId>>,
 }
 
 /// Streams with work that is due.
@@ -93,8 +84,8 @@ pub(super) struct Waits {
     pub(super) heard: Cell<u64>,
     /// No request has come yet.
     pub(super) first: Cell<bool>,
-    /// The time up to which the client's budget was refilled, in whole seconds from the beginning.
-    pub(super) counted: Cell<Instant>,
+    /// Those that have given back some of the client's budget.
+    pub(super) counted: Seconds,
 }
 
 /// The output.
@@ -186,6 +177,15 @@ impl Stream {
     }
 }
 
+impl Named for Stream {
+    type Id = StreamId;
+
+    #[inline]
+    fn id(&self) -> StreamId {
+        self.id
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         self.connection.due.gone.borrow_mut().push(self.id);
@@ -203,11 +203,10 @@ impl Connection {
             peer: RefCell::new(peer),
             state: RefCell::new(State {
                 wire,
-                slots: Vec::new(),
+                streams: OpenStreams::default(),
                 numbers: Vec::new(),
                 unis: Vec::new(),
                 own: [None; 3],
-                asked: VecDeque::new(),
             }),
             repeated: RefCell::default(),
             due: Due::default(),
@@ -217,7 +216,7 @@ impl Connection {
                 awaits: Cell::new(Awaits::Nothing),
                 heard: Cell::new(0),
                 first: Cell::new(true),
-                counted: Cell::new(now),
+                counted: Seconds::from(now),
             },
             outflow: Outflow::default(),
             pace: Pace::default(),
@@ -252,13 +251,13 @@ impl Connection {
     /// The exchange of a stream, until the connection is done with it.
     #[inline]
     pub(super) fn exchange(&self, id: StreamId) -> Option<Rc<Exchange>> {
-        self.state.borrow().slot(id)?.exchange.clone()
+        self.state.borrow().streams.exchange(id)
     }
 
     /// The stream, if it is not over.
     #[inline]
     pub(super) fn stream(&self, id: StreamId) -> Option<Rc<Stream>> {
-        self.state.borrow().slot(id).map(|slot| slot.stream.clone())
+        self.state.borrow().streams.stream(id)
     }
 
     /// The stream with this number in QUIC, if it is not over.
@@ -267,24 +266,24 @@ impl Connection {
         let state = self.state.borrow();
         let place = state.numbers.binary_search_by_key(&number, |&(number, _)| number).ok()?;
         let (_, id) = *state.numbers.get(place)?;
-        state.slot(id).map(|slot| slot.stream.clone())
+        state.streams.stream(id)
     }
 
     /// All streams that are not over.
     pub(super) fn streams(&self) -> Vec<Rc<Stream>> {
-        self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.clone()).collect()
+        self.state.borrow().streams.iter().cloned().collect()
     }
 
     /// All exchanges that the connection is not done with.
     pub(super) fn exchanges(&self) -> Vec<Rc<Exchange>> {
-        self.state.borrow().slots.iter().flatten().filter_map(|slot| slot.exchange.clone()).collect()
+        self.state.borrow().streams.exchanges()
     }
 
     // The attributes of the protocol object.
 
     /// Bytes of responses that wait for the client; and how many QUIC has taken since the connection began.
     pub(crate) fn held_bodies(&self) -> (usize, usize) {
-        let held = self.state.borrow().slots.iter().flatten().map(|slot| slot.stream.queue.borrow().len()).sum();
+        let held = self.state.borrow().streams.iter().map(|stream| stream.queue.borrow().len()).sum();
         (held, self.outflow.taken.get())
     }
 
@@ -295,10 +294,7 @@ impl Connection {
 
     /// The scope of the oldest request that is being answered.
     pub(crate) fn scope(&self, py: Python<'_>) -> Option<Py<PyDict>> {
-        let state = self.state.borrow();
-        let slots = state.slots.iter().flatten().filter(|slot| slot.exchange.is_some());
-        let oldest = slots.min_by_key(|slot| slot.stream.id.number())?;
-        oldest.exchange.as_ref().map(|exchange| exchange.scope.clone_ref(py))
+        self.state.borrow().streams.scope(py)
     }
 
     // The garbage collector's side.
@@ -313,41 +309,24 @@ impl Connection {
 }
 
 impl State {
-    #[inline]
-    pub(super) fn slot(&self, id: StreamId) -> Option<&OpenStream> {
-        self.slots.get(id.place())?.as_ref().filter(|slot| slot.stream.id == id)
-    }
-
-    /// The slot of a stream that is not over.
-    #[inline]
-    pub(super) fn slot_mut(&mut self, id: StreamId) -> Option<&mut OpenStream> {
-        self.slots.get_mut(id.place())?.as_mut().filter(|slot| slot.stream.id == id)
-    }
-
     /// Have a stream found by its place and by its number.
     #[inline]
-    pub(super) fn keep(&mut self, slot: OpenStream) {
-        let id = slot.stream.id;
-        let place = id.place();
-        if self.slots.len() <= place {
-            self.slots.resize_with(place + 1, || None);
-        }
-        if let Some(old) = self.slots.get_mut(place) {
-            *old = Some(slot);
-        }
+    pub(super) fn keep(&mut self, open: OpenStream<Stream>) {
+        let id = open.stream.id;
+        self.streams.keep(open);
         let behind = self.numbers.partition_point(|&(number, _)| number < id.number());
         self.numbers.insert(behind, (id.number(), id));
     }
 
     /// Remove and return the record of a stream that is over.
     #[inline]
-    pub(super) fn take(&mut self, id: StreamId) -> Option<OpenStream> {
-        let slot = self.slots.get_mut(id.place())?.take_if(|slot| slot.stream.id == id);
-        if slot.is_some()
+    pub(super) fn take(&mut self, id: StreamId) -> Option<OpenStream<Stream>> {
+        let open = self.streams.take(id);
+        if open.is_some()
             && let Ok(place) = self.numbers.binary_search_by_key(&id.number(), |&(number, _)| number)
         {
             self.numbers.remove(place);
         }
-        slot
+        open
     }
 }

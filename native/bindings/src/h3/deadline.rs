@@ -138,9 +138,10 @@ impl Connection {
     pub(super) fn watch_windows(&self, py: Python<'_>) -> PyResult<()> {
         let blocked: Vec<_> = {
             let state = self.state.borrow();
-            let streams = state.slots.iter().flatten().map(|slot| &slot.stream);
-            let blocked =
-                streams.filter(|stream| stream.is_blocked.get() && stream.deadlines.of(WINDOW).get().is_none());
+            let blocked = state
+                .streams
+                .iter()
+                .filter(|stream| stream.is_blocked.get() && stream.deadlines.of(WINDOW).get().is_none());
             blocked.cloned().collect()
         };
         blocked.into_iter().try_for_each(|stream| stream.await_window(py))

@@ -7,7 +7,7 @@ use quic::{Lost, is_bidirectional, is_ours};
 use wire::h3::{ErrorCode, Event, UniStream};
 
 use super::carrier::{QuicCarrier, shown};
-use super::connection::{Connection, OpenStream, Stream};
+use super::connection::{Connection, Stream};
 use super::states::{Ending, Reading};
 use crate::asgi::peer::Peer;
 use crate::base::encrypted::SslObject;
@@ -16,6 +16,7 @@ use crate::base::task::Start;
 use crate::conn::carried::{Carried, Life, Sides};
 use crate::conn::ends::Ends;
 use crate::conn::hub::Hub;
+use crate::streams::open::OpenStream;
 use crate::streams::starting::Starts;
 use crate::udp::handler::Handler;
 

@@ -1,9 +1,7 @@
 //! The input: requests, bodies and ends of streams, as far as their applications read them.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -14,7 +12,7 @@ use wire::h3::{ErrorCode, Event, Head, Progress, Scratch, StreamId, UniStream};
 use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 use wire::method::Method;
 
-use super::connection::{Connection, State, Stream};
+use super::connection::{Connection, Stream};
 use super::states::{Awaits, Reading};
 use crate::asgi::runner::Runner;
 use crate::asgi::scope::Request;
@@ -22,15 +20,13 @@ use crate::base::names::Names;
 use crate::base::places;
 use crate::base::task::Start;
 use crate::streams::headers::{HeadFields, Remembers, is_forwarded};
+use crate::streams::open::shrink;
 use crate::streams::pairs::{Repeated, StaticPairs};
 use crate::streams::starting::{Asked, Opening, Pace, Starts, Wanted};
 use crate::streams::tunnel::{Tunnel, read_opening};
 
 /// Bytes that are read of a stream before it is seen whether its application has enough.
 const AT_ONCE: usize = 64 * 1024;
-
-/// The number of places that a connection without requests keeps.
-const KEPT: usize = 8;
 
 impl Connection {
     /// Read a request stream, until its application has enough.
@@ -78,10 +74,8 @@ impl Connection {
 
     /// Time gives back some of a client's budget.
     fn count_time(&self) {
-        let since = self.waits.counted.get();
-        let seconds = self.core.hub.deadlines.now().saturating_duration_since(since).as_secs();
+        let seconds = self.waits.counted.passed(self.core.hub.deadlines.now());
         if seconds > 0 {
-            self.waits.counted.set(since + Duration::from_secs(seconds));
             self.state.borrow_mut().wire.pass(seconds);
         }
     }
@@ -250,19 +244,9 @@ impl Connection {
 
     /// No request is in progress: keep only as much room as a connection with a few requests at a time needs.
     pub(super) fn shrink(&self) {
-        let State { slots, asked, .. } = &mut *self.state.borrow_mut();
-        if slots.capacity() > KEPT && slots.iter().all(Option::is_none) {
-            *slots = Vec::new();
-        }
-        if asked.capacity() > KEPT && asked.is_empty() {
-            *asked = VecDeque::new();
-        }
-        for ids in [&self.due.gone, &self.due.ended] {
-            let mut ids = ids.borrow_mut();
-            if ids.capacity() > KEPT && ids.is_empty() {
-                *ids = Vec::new();
-            }
-        }
+        self.state.borrow_mut().streams.shrink();
+        shrink(&self.due.gone);
+        shrink(&self.due.ended);
         self.chunks.take();
     }
 
@@ -305,10 +289,10 @@ impl Connection {
         let look = runner.look(request.path, || is_forwarded(head));
         {
             let mut state = self.state.borrow_mut();
-            if let Some(slot) = state.slot_mut(id) {
+            if let Some(slot) = state.streams.get_mut(id) {
                 slot.exchange = Some(exchange.clone());
             }
-            state.asked.push_back(Asked { id, what: Wanted::Response { exchange, look } });
+            state.streams.ask(Asked { id, what: Wanted::Response { exchange, look } });
         }
         if end || head.expects_continue { Ok(()) } else { stream.restart_deadline(py) }
     }
@@ -321,7 +305,7 @@ impl Connection {
             Err(error) => return self.refuse(py, id, &error.into()),
         };
         let _ = stream.channel.set(Box::default());
-        self.state.borrow_mut().asked.push_back(Asked { id, what: Wanted::WebSocket(Box::new(opening)) });
+        self.state.borrow_mut().streams.ask(Asked { id, what: Wanted::WebSocket(Box::new(opening)) });
         Ok(())
     }
 
@@ -428,11 +412,11 @@ impl Starts for Connection {
 
     #[inline]
     fn next_asked(&self) -> Option<Asked<StreamId>> {
-        self.state.borrow_mut().asked.pop_front()
+        self.state.borrow_mut().streams.next_asked()
     }
 
     fn has_asked(&self) -> bool {
-        !self.state.borrow().asked.is_empty()
+        self.state.borrow().streams.has_asked()
     }
 
     #[cold]

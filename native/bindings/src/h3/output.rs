@@ -11,13 +11,14 @@ use quic::{Bytes, Written};
 use wire::error::AppError;
 use wire::h3::{Channel, Connection as Wire, ErrorCode, StreamId};
 
-use super::connection::{Connection, OpenStream, Stream};
+use super::connection::{Connection, Stream};
 use super::states::Reading;
 use crate::asgi::exchange::Exchange;
 use crate::base::error::exception;
 use crate::base::places;
 use crate::conn::carried::Life;
 use crate::streams::deadlines::WINDOW;
+use crate::streams::open::OpenStream;
 use crate::streams::starting::Starts;
 use crate::streams::tunnel::Said;
 
@@ -195,12 +196,7 @@ impl Connection {
 
     /// Take its exchange from a stream, which is over for the application; one that was not called yet never is.
     pub(super) fn disown(&self, id: StreamId) -> Option<Rc<Exchange>> {
-        let (exchange, asked) = {
-            let state = &mut *self.state.borrow_mut();
-            let exchange = state.slot_mut(id).and_then(|slot| slot.exchange.take());
-            let asked = state.asked.iter().position(|asked| asked.id == id);
-            (exchange, asked.and_then(|place| state.asked.remove(place)))
-        };
+        let (exchange, asked) = self.state.borrow_mut().streams.disown(id);
         drop(asked);
         exchange
     }
@@ -214,14 +210,7 @@ impl Connection {
             state.take(id)
         };
         let relieved = slot.map_or(Ok(()), |slot| slot.stream.give_up(py));
-        relieved.and(self.part(py, exchange))
-    }
-
-    /// Tell an exchange that its client is gone, and let go of it.
-    pub(super) fn part(&self, py: Python<'_>, exchange: Option<Rc<Exchange>>) -> PyResult<()> {
-        let told = exchange.as_ref().map_or(Ok(()), |exchange| exchange.leave(py, false));
-        self.core.runner.retire(py, exchange);
-        told
+        relieved.and(self.core.runner.part(py, exchange))
     }
 
     /// Cut off both directions of a stream of QUIC.

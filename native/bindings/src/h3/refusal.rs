@@ -29,7 +29,7 @@ impl Connection {
             stream.leave_deadlines();
             stream.put_answer(py, status, refused.text(), None, false)?;
         }
-        self.part(py, exchange)
+        self.core.runner.part(py, exchange)
     }
 
     /// The client has broken the protocol: end all of its streams, and say why.
