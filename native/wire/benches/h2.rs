@@ -10,6 +10,8 @@
 )]
 
 mod common;
+#[path = "common/requests.rs"]
+mod requests;
 
 use std::hint::black_box;
 
@@ -19,6 +21,7 @@ use wire::h2::hpack::{Encoder, Indexing};
 use wire::h2::{Connection, Event, Scratch, Settings};
 
 use common::time;
+use requests::BROWSER;
 
 /// How often each operation runs to be timed.
 const ROUNDS: u32 = 100_000;
@@ -29,23 +32,6 @@ const GET: [(&str, &str); 5] = [
     (":path", "/"),
     (":authority", "127.0.0.1:8000"),
     ("user-agent", "h2load nghttp2/1.59.0"),
-];
-const BROWSER: [(&str, &str); 12] = [
-    (":method", "GET"),
-    (":scheme", "https"),
-    (":path", "/assets/app.js?v=3f2a"),
-    (":authority", "www.example.com"),
-    ("sec-ch-ua", "\"Chromium\";v=\"130\", \"Google Chrome\";v=\"130\", \"Not?A_Brand\";v=\"99\""),
-    ("sec-ch-ua-mobile", "?0"),
-    (
-        "user-agent",
-        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 Safari/537.36",
-    ),
-    ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"),
-    ("sec-fetch-site", "same-origin"),
-    ("accept-encoding", "gzip, deflate, br, zstd"),
-    ("accept-language", "en-GB,en;q=0.9"),
-    ("cookie", "session=0123456789abcdef0123456789abcdef"),
 ];
 
 /// A connection, and its client.

@@ -11,6 +11,8 @@
 
 #[path = "support/h2.rs"]
 mod support;
+#[path = "support/tables.rs"]
+mod tables;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,6 +21,7 @@ use support::{
     ACK, Answers, App, END_HEADERS, END_STREAM, PADDED, Seen, Server, block, data, frames, get, hello, put, reset,
     window,
 };
+use tables::{fields, flag, hex, list};
 use toml::{Table, Value};
 use wire::Limits;
 use wire::h2::Settings;
@@ -57,28 +60,6 @@ struct Vector {
 
 fn number(value: &Value) -> u32 {
     u32::try_from(value.as_integer().unwrap()).unwrap()
-}
-
-fn flag(table: &Table, key: &str) -> bool {
-    table.get(key).is_some_and(|value| value.as_bool().unwrap())
-}
-
-fn list<T>(table: &Table, key: &str, read: impl Fn(&Value) -> T) -> Vec<T> {
-    table.get(key).map_or(Vec::new(), |values| values.as_array().unwrap().iter().map(read).collect())
-}
-
-fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u32> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
-    digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).unwrap()).collect()
-}
-
-/// A name ends in front of the last `: ` that can be its end, so that both may hold anything.
-fn fields(table: &Table) -> Vec<(String, String)> {
-    list(table, "fields", |field| {
-        let text = field.as_str().unwrap();
-        let at = text[1..].find(": ").unwrap() + 1;
-        (text[..at].to_owned(), text[at + 2..].to_owned())
-    })
 }
 
 fn section(kind: u8, flags: u8, stream: u32, table: &Table, first: &[(&str, &str)]) -> Vec<u8> {

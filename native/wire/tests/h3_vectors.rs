@@ -11,12 +11,15 @@
 
 #[path = "support/h3.rs"]
 mod support;
+#[path = "support/tables.rs"]
+mod tables;
 
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 use std::path::Path;
 
 use support::{App, GET, POST, Seen, Server, Step, data, frame, headers, hello};
+use tables::{fields, flag, hex, list};
 use toml::{Table, Value};
 use wire::Limits;
 use wire::h3::Settings;
@@ -64,28 +67,6 @@ struct Vector {
 
 fn number(value: &Value) -> u64 {
     u64::try_from(value.as_integer().unwrap()).unwrap()
-}
-
-fn flag(table: &Table, key: &str) -> bool {
-    table.get(key).is_some_and(|value| value.as_bool().unwrap())
-}
-
-fn list<T>(table: &Table, key: &str, read: impl Fn(&Value) -> T) -> Vec<T> {
-    table.get(key).map_or(Vec::new(), |values| values.as_array().unwrap().iter().map(read).collect())
-}
-
-fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u32> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
-    digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).unwrap()).collect()
-}
-
-/// A name ends in front of the last `: ` that can be its end, so that both may hold anything.
-fn fields(table: &Table) -> Vec<(String, String)> {
-    list(table, "fields", |field| {
-        let text = field.as_str().unwrap();
-        let at = if text.starts_with(": ") { 0 } else { text[1..].find(": ").unwrap() + 1 };
-        (text[..at].to_owned(), text[at + 2..].to_owned())
-    })
 }
 
 fn section(table: &Table, first: &[(&str, &str)]) -> Vec<u8> {

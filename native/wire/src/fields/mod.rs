@@ -10,6 +10,7 @@
 //! integers and the dynamic tables of their compressions (RFC 7541, RFC 9204). Nothing here knows frames or streams.
 
 pub(crate) mod body;
+mod decoded;
 pub(crate) mod huffman;
 pub(crate) mod integer;
 mod kind;
@@ -22,6 +23,7 @@ pub(crate) mod table;
 
 use std::fmt;
 
+pub use decoded::{Field, Size};
 pub(crate) use kind::Kind;
 pub use request::{Head, Item};
 pub use response::{Defaults, ResponseHead};

@@ -2,7 +2,7 @@
 
 use crate::fields::string::{self, Text};
 use crate::fields::table::{Found, Key, Number, Table};
-use crate::fields::{FIELD_OVERHEAD, integer};
+use crate::fields::{FIELD_OVERHEAD, Field, Size, integer};
 use crate::qpack::{Error, Reason, static_table};
 
 /// A larger scratch is not kept for the next field: each connection has its own.
@@ -10,30 +10,6 @@ const MAX_IDLE_SCRATCH: usize = 256;
 
 /// The first byte of the decoder stream: its type (RFC 9204 section 4.2).
 const STREAM_TYPE: u8 = 0x3;
-
-/// A field. The bytes are there until the sink returns.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Field<'a, K> {
-    /// The name, which need not be one: QPACK carries any bytes.
-    pub name: &'a [u8],
-    /// The value; the same holds for it.
-    pub value: &'a [u8],
-    /// The entry that is this field.
-    pub whole: Option<Key>,
-    /// The slot of that entry, if it is of the dynamic table.
-    pub kept: Option<&'a mut K>,
-    /// Intermediaries must not put it into a table (RFC 9204 section 7.1.3).
-    pub never_indexed: bool,
-}
-
-/// How large the fields of a section are, as RFC 9114 section 4.2.2 counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
-    /// Within the limit.
-    Within(usize),
-    /// Larger: the sink has not got all fields.
-    Over,
-}
 
 /// The result of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +194,7 @@ impl<K: Default> Decoder<K> {
             self.known = self.known.max(prefix.required);
             integer::encode_long(&mut self.out, 0x80, 7, stream);
         }
-        Ok(Decoded::Whole(if size <= limit { Size::Within(size) } else { Size::Over }))
+        Ok(Decoded::Whole(Size::of(size, limit)))
     }
 
     /// Section 4.5.1

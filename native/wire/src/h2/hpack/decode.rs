@@ -2,7 +2,7 @@
 
 use crate::fields::string::{self, Text};
 use crate::fields::table::{Found, Key, Number, Table};
-use crate::fields::{FIELD_OVERHEAD, integer};
+use crate::fields::{FIELD_OVERHEAD, Field, Size, integer};
 use crate::h2::hpack::{Error, static_table};
 
 /// A larger scratch is not kept for the next field: each connection has its own.
@@ -13,30 +13,6 @@ const MAX_IDLE_SCRATCH: usize = 256;
 const EXCESS: usize = 8;
 /// A lower limit counts as this one there.
 const LEAST_LIMIT: usize = 64 * 1024;
-
-/// A field. The bytes are there until the sink returns.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Field<'a, K> {
-    /// The name, which need not be one: HPACK carries any bytes.
-    pub name: &'a [u8],
-    /// The value; the same holds for it.
-    pub value: &'a [u8],
-    /// The entry that is this field: it was one, or has become one.
-    pub whole: Option<Key>,
-    /// The slot of that entry, if it is of the dynamic table: a default for a new one.
-    pub kept: Option<&'a mut K>,
-    /// Intermediaries must not compress it (RFC 7541 section 7.1.3).
-    pub never_indexed: bool,
-}
-
-/// How large the fields of a block are, as RFC 9113 section 10.5.1 counts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
-    /// Within the limit.
-    Within(usize),
-    /// Larger: the sink has not got all fields, but later blocks can be decoded.
-    Over,
-}
 
 /// Decodes the blocks of one connection, in order, and keeps a `K` with each entry for as long as it lives.
 #[derive(Debug)]
@@ -85,7 +61,7 @@ impl<K: Default> Decoder<K> {
                 return Err(Error::Bomb);
             }
         }
-        Ok(if size <= limit { Size::Within(size) } else { Size::Over })
+        Ok(Size::of(size, limit))
     }
 
     /// A dynamic table size update (section 6.3).

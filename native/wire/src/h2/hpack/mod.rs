@@ -18,8 +18,8 @@ pub(crate) mod static_table;
 
 use std::fmt;
 
-pub use crate::fields::{FIELD_OVERHEAD, Indexing, Key, Number, Section};
-pub use decode::{Decoder, Field, Size};
+pub use crate::fields::{FIELD_OVERHEAD, Field, Indexing, Key, Number, Section, Size};
+pub use decode::Decoder;
 pub use encode::Encoder;
 
 use crate::fields::Malformed;
