@@ -460,7 +460,6 @@ class Multiprocess:
 
     def _watch(self) -> None:
         with self._lock:
-            self._steer()  # before a new worker is started, which takes time
             self._pool.watch()
             self._take_places_back()
             self._steer()

@@ -194,7 +194,7 @@ class ProcessWorker:
         loop_states: the state of each of them, if probes are answered; to be set before `start`, too.
         udp_slots: those for HTTP/3, if it is served: one for each event loop, or fewer; to be set before `start`, too.
         is_leaving: whether its parent has asked it to end, or killed it.
-        on_leave: called before its parent asks it to end.
+        on_leave: called before its parent asks it to end, and once its parent has waited for its end.
         pool_environment: context manager entered while the process starts.
     """
 
@@ -452,6 +452,8 @@ class ProcessWorker:
             logger.info("Waiting for child process [%d]", self.process.pid)
         self._has_joined = True
         self.process.join(timeout)
+        if self.exitcode is not None:
+            self.on_leave()
 
     def join(self) -> None:
         """Wait until the child has ended. A supervisor calls this once for each, when it has."""
