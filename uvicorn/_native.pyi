@@ -102,7 +102,11 @@ class Listener:
 class HTTP3Listener:
     """UDP sockets of a `Poller` that serve HTTP/3, at rest until `resume`; Linux only.
 
-    See `uvicorn.listening.udp.MakeListener` for the arguments.
+    `descriptors` are sockets, one for each address; it closes them. `factory` makes the protocols of TCP connections,
+    which have the settings and the state of the server; `context` has the configuration of rustls. `slot` and
+    `generation` are the first and the third byte of connection ids; from `secret`, 32 bytes, come the keys of stateless
+    resets and address validation tokens. `enter` takes the place of a connection at the limit, if there is one; None:
+    there is no room. `handshake_timeout` is in seconds.
     """
 
     def __new__(

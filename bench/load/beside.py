@@ -10,7 +10,6 @@ The burst's latencies and requests are those of the small ones; its bytes includ
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 import sys
 import time
@@ -38,6 +37,7 @@ from bench.load.http2 import (
     get,
     section,
 )
+from bench.load.sockets import trusting
 from bench.model import Burst, Load
 
 # The connection's window is extended after this many received bytes.
@@ -58,8 +58,7 @@ def connect(aim: Aim) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not aim.tls:
         return sock
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context = trusting()
     context.set_alpn_protocols(["h2"])
     return context.wrap_socket(sock)
 

@@ -109,15 +109,16 @@ class EncryptedSocket:
     def recv(self, size: int) -> bytes:
         """Take what there is: nothing at the end."""
         self._pull()
+        if not self._is_open:
+            if self._incoming.eof:
+                return b""
+            raise BlockingIOError
         try:
-            return self._tls.read(size) if self._is_open else b"" if self._incoming.eof else self._wait()
+            return self._tls.read(size)
         except ssl.SSLWantReadError:
-            return self._wait()
+            raise BlockingIOError from None
         except ssl.SSLEOFError:
             return b""
-
-    def _wait(self) -> bytes:
-        raise BlockingIOError
 
     def setsockopt(self, *arguments: Any) -> None:
         """Set an option of the socket beneath."""

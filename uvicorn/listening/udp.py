@@ -13,13 +13,11 @@ import enum
 import importlib
 import logging
 import os
-import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from uvicorn._native import Poller
-    from uvicorn.listening.connection_limit import ConnectionSlot
+    from uvicorn._native import HTTP3Listener
     from uvicorn.listening.udp_slots import UDPSlot
 
 NO_ALT_SVC = "none"
@@ -47,47 +45,13 @@ class NativeListener(Protocol):
         """Close all connections and the sockets; does not fail where the event loop is closed."""
 
 
-class MakeListener(Protocol):
-    """The constructor of a native listener, which reads nothing until `resume`.
-
-    Args:
-        poller: of the event loop.
-        descriptors: of the sockets, one for each address; the listener closes them.
-        factory: of the protocols of TCP connections; it has the settings and the state of the server.
-        context: the TLS context, with the configuration of rustls.
-        slot, generation: the first and the third byte of connection ids.
-        secret: 32 bytes, from which keys of stateless resets and address validation tokens are derived.
-        enter: takes the place of a connection at the limit, if there is one; `None`: there is no room.
-        handshake_timeout: seconds.
-    """
-
-    def __call__(
-        self,
-        *,
-        poller: Poller,
-        descriptors: Sequence[int],
-        factory: Callable[[], asyncio.BaseProtocol],
-        context: ssl.SSLContext,
-        slot: int,
-        generation: int,
-        secret: bytes,
-        enter: Callable[[], ConnectionSlot | None] | None,
-        handshake_timeout: float,
-    ) -> NativeListener:
-        """Make it.
-
-        Raises:
-            OSError: the system cannot do it.
-        """
-
-
-def native_listener() -> MakeListener | None:
+def native_listener() -> type[HTTP3Listener] | None:
     """Return the class of the native core; None if there is no native core, or one without HTTP/3."""
     try:
         native = importlib.import_module("uvicorn._native")
     except ImportError:
         return None
-    listener: MakeListener | None = getattr(native, "HTTP3Listener", None)
+    listener: type[HTTP3Listener] | None = getattr(native, "HTTP3Listener", None)
     return listener
 
 
