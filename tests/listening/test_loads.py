@@ -116,8 +116,9 @@ async def test_connections_are_shared_evenly(table: LoadTable, count: int) -> No
     async with sharers(table, count) as (found, connect):
         await connect(50 * count)
         await wait_until(lambda: total(found) == 50 * count)
-        # A crowd is let in a few at a time, so not to the last one.
-        assert max(len(sharer.made) for sharer in found) <= 50 + 8
+        # A crowd is let in a few at a time, so not to the last one: 8 more than the others have, or 16 if a busy
+        # machine had their number stand still between two looks. Without the table one takes nearly all.
+        assert max(len(sharer.made) for sharer in found) <= 50 + 16
         assert sum(number or 0 for number in table.numbers()) == 50 * count
 
 
