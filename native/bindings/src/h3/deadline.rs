@@ -108,10 +108,12 @@ impl Connection {
         deadlines.watch(py, &self.waits.input)
     }
 
-    /// The server shuts down: give requests that are already on their way a moment to arrive.
+    /// The server shuts down: give requests that are already on their way a moment to arrive, and a client that has just
+    /// connected for its first one the time that it has in the other versions.
     pub(super) fn wait_for_last_call(&self, py: Python<'_>) -> PyResult<()> {
+        let most = self.core.settings.last_call;
         let after = LAST_CALL + self.quic.statistics().rtt * LAST_ROUND_TRIPS;
-        self.wait(py, Some(after.min(self.core.settings.last_call)))
+        self.wait(py, Some(if self.waits.first.get() { most } else { after.min(most) }))
     }
 
     /// The client has not sent the awaited input.
