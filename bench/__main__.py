@@ -29,6 +29,7 @@ COMMANDS = {
     "micro": "one protocol object, no sockets: time, instructions, memory per operation",
     "pool": "the event pool against no pool; slots; building bytes",
     "gate": "fail when this tree got slower (for CI)",
+    "record": "what the clients of a real application ask, to be replayed",
     "publish": "measure everything the documents show, and write them",
     "report": "stored results as Markdown and as one HTML page; tables inside documents",
     "baseline": "keep results in the repository, hold new ones against them",

@@ -259,6 +259,24 @@ DOCUMENT = {"items": [{"id": number, "name": f"item {number}", "price": number *
 DOCUMENT_BYTES = len(json.dumps(DOCUMENT))
 
 
+API_WAIT = 0.002
+"""Seconds that an API waits for its database."""
+
+
+def api_document(number: int, page: int) -> dict[str, Any]:
+    """What an API answers to a question for a page of an item's offers: 2 KB, always as long."""
+    rows = [
+        {
+            "id": f"{number:05d}-{row:02d}",
+            "title": "A garden chair of oak",
+            "price": {"amount": f"{row * 13 % 90 + 10}.50", "currency": "EUR"},
+            "available": row % 3 > 0,
+        }
+        for row in range(17, 37)
+    ]
+    return {"page": f"{page:03d}", "items": rows}
+
+
 async def document(scope: Message, receive: Receive, send: Send) -> None:
     """Serialise a document of 20 items for each request."""
     if scope["type"] != "http":

@@ -280,8 +280,46 @@ PARTS = (
         LABORATORY,
     ),
 )
-# Measured only when asked for by name: together they take as long as all others.
+# Measured only when asked for by name or with --everything: together they take longer than all others.
 LONG = (
+    Part(
+        "real",
+        "Real applications",
+        "Programs as people run them, each driven by the recorded requests of its clients; before them three small "
+        "APIs. Framework and application do most of the work, so no server changes much.",
+        (
+            f"compare {SERVERS} --workload fastapi-api,starlette,django --blocks 5 --seconds 1 --warm-up 0.3 "
+            "--no-noise",
+            "compare ours upstream granian gunicorn hypercorn --workload real --blocks 4 --seconds 1 --warm-up 0.3 "
+            "--no-noise",
+        ),
+        f"--blocks 1 {SHORT}",
+        17.0,
+        6.0,
+        ("brief", "losses"),
+    ),
+    Part(
+        "real-rate",
+        "Real applications at the same arrival rate",
+        "30, 60 and 90% of upstream's capacity arrive at even distances, the same for each server.",
+        (
+            "latency ours upstream granian gunicorn hypercorn "
+            "--workload app-shop-sqlite,app-shop-postgres,app-blog,app-site,app-model,app-tools,app-data "
+            "--of upstream --connections 32 --rounds 2 --seconds 2 --warm-up 0.5",
+        ),
+        f"--rounds 1 {SHORT}",
+        20.0,
+        8.0,
+    ),
+    Part(
+        "real-memory",
+        "Real applications' memory",
+        "After 18,000 requests, which are five a second for an hour.",
+        ("memory ours upstream granian gunicorn hypercorn --workload real --steps hour --seconds 2",),
+        SHORT,
+        30.0,
+        25.0,
+    ),
     Part(
         "gate-runs",
         "The regression gate on an unchanged tree",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench import apps, environment, probe, process, report
+from bench import applications, apps, environment, probe, process, report
 from bench.environment import Cores
 from bench.errors import BenchError, LoadError, NotReady, ServerError
 from bench.load import generators
@@ -164,13 +164,15 @@ class Runner:
             port,
             scenario.mode,
             workload.access_log,
-            interpreter(target),
+            interpreter(target, workload),
             target.options,
             certificate,
             workload.http2,
             (workload.mount, stage / workload.mount[1:]) if workload.mount and "mount" in target.features else None,
         )
-        environ = server_environment(target, stage, self.application_directory)
+        real = applications.find(workload.real) if workload.real else None
+        directory = real.directory if real else self.application_directory
+        environ = {**server_environment(target, stage, directory), **(real.prepare(stage) if real else {})}
         return Server(
             target.label(),
             target.command(launch),
@@ -345,7 +347,7 @@ def stage_applications(directory: Path) -> Path:
     stage = directory / "stage"
     try:
         stage.mkdir(exist_ok=True)
-        for name in ("apps", "apps_fastapi", "apps_sse", "apps_starlette"):
+        for name in ("apps", "apps_django", "apps_fastapi", "apps_sse", "apps_starlette"):
             shutil.copyfile(HERE / f"{name}.py", stage / f"bench_{name}.py")
         directory = stage / apps.MOUNT[1:]
         directory.mkdir(exist_ok=True)
@@ -393,6 +395,9 @@ def request_of(scenario: Scenario) -> Request:
     workload = scenario.workload
     if "websocket" in workload.needs:
         return Request(response_bytes=workload.response_bytes)
+    if workload.real:
+        first = applications.find(workload.real).requests()[0]
+        return Request(first["method"], first["target"], first["headers"], first["body"])
     return Request(
         workload.method,
         workload.path,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bench import apps
+from bench import applications, apps
 from bench.errors import BenchError
 from bench.load.websocket import document
 
@@ -18,7 +19,8 @@ class Workload:
     `connections` is the default number of connections. `response_bytes` is the exact
     body length of a right answer. `bound_by` says what limits the throughput: "server", "application" (a better server
     gains little) or "waiting". `mount` is a path below which a server that can answers with files itself, in the place
-    of the application.
+    of the application. `real` is the name of a real application (see `bench.applications`), which has an environment of
+    its own.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Workload:
     generator: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     mount: str = ""
+    real: str = ""
 
     @property
     def tls(self) -> bool:
@@ -221,6 +224,26 @@ VARYING = replace(
     options={"variety": str(VARIETY)},
 )
 
+
+def _api(name: str, about: str, app: str, spaces: bool = False) -> Workload:
+    """An API that validates a varying GET, waits 2 ms as if for a database, and answers with 2 KB of JSON."""
+    answer = json.dumps(apps.api_document(1, 1), separators=(", ", ": ") if spaces else (",", ":"))
+    return replace(
+        VARYING,
+        name=name,
+        about=f"{about}: varying GETs validated, a wait of {apps.API_WAIT * 1000:.0f} ms, 2 KB of JSON",
+        app=app,
+        response_bytes=len(answer),
+        bound_by="application",
+    )
+
+
+APIS = (
+    _api("fastapi-api", "FastAPI with Pydantic", "bench_apps_fastapi:application"),
+    _api("starlette", "Starlette", "bench_apps_starlette:api"),
+    _api("django", "Django with an asynchronous view and a form", "bench_apps_django:application", spaces=True),
+)
+
 TLS_NEW = Workload(
     "tls-new",
     "a TLS connection for each request",
@@ -293,6 +316,7 @@ TABLE = (
     ),
     IDENTICAL,
     VARYING,
+    *APIS,
     Workload(
         "accept",
         "newcomers beside 200 busy connections (200 us of CPU each request); latency is that of the newcomers, from "
@@ -354,17 +378,38 @@ TABLE = (
     *HTTP2,
 )
 
-WORKLOADS = {workload.name: workload for workload in TABLE}
+
+def _real(application: applications.Application) -> Workload:
+    """The recorded load of a real application."""
+    chat = application.generator == "chat"
+    return Workload(
+        f"app-{application.name}",
+        application.about,
+        application.application,
+        connections=application.connections,
+        needs=application.needs,
+        bound_by="application",
+        generator=application.generator,
+        options={} if chat else {"session": application.name},
+        real=application.name,
+    )
+
+
+REAL = tuple(map(_real, applications.TABLE))
+WORKLOADS = {workload.name: workload for workload in (*TABLE, *REAL)}
 
 
 def find(names: str) -> list[Workload]:
-    """The workloads named in a comma-separated list, `all` for every one; raises BenchError for an unknown name."""
-    if names == "all":
-        return list(TABLE)
+    """The workloads named in a comma-separated list; raises BenchError for an unknown name.
+
+    `all` is every one but the real applications, which `real` is.
+    """
+    if names in ("all", "real"):
+        return list(TABLE if names == "all" else REAL)
     found = []
     for name in names.split(","):
         if name not in WORKLOADS:
-            raise BenchError(f"unknown workload {name!r}: choose from {', '.join(WORKLOADS)}, all")
+            raise BenchError(f"unknown workload {name!r}: choose from {', '.join(WORKLOADS)}, all, real")
         found.append(WORKLOADS[name])
     return found
 

@@ -146,6 +146,7 @@ def memory(result: Result) -> list[Table]:
     records, name = result.data["records"], result.data["workload"]
     return [
         _table_of(f"memory held, MiB ({name})", HELD_COLUMNS, records, HELD_NOTE),
+        _hours(records),
         _idle("idle keep-alive connections", "connections", records),
         _idle("idle WebSockets", "websockets", records),
         _idle("idle WebSockets after one compressed message", "compressed", records),
@@ -188,6 +189,22 @@ def _table_of(title: str, columns: Sequence[Column], records: Mapping[str, Mappi
         if any(key in record for _, key, _ in columns)
     )
     return Table(title, ("target", *(heading for heading, _, _ in columns)), rows, note)
+
+
+def _hours(records: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One row for each workload and target."""
+    every = {name: {one["workload"]: one for one in record.get("hours", [])} for name, record in records.items()}
+    workloads = dict.fromkeys(workload for found in every.values() for workload in found)
+    rows = tuple(
+        (workload, name, *(report.mib(found[workload][key]) for key in ("rest", "warm", "end")), requests)
+        for workload in workloads
+        for name, found in every.items()
+        if workload in found
+        for requests in (f"{found[workload]['requests']:,} in {found[workload]['seconds']:.0f} s",)
+    )
+    note = "Proportional set size of the process tree; warm is after a twentieth of the requests."
+    columns = ("workload", "target", "at rest", "warm", "at the end", "requests")
+    return Table("memory after a busy hour's requests, MiB", columns, rows, note)
 
 
 def _idle(title: str, kind: str, records: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -429,10 +446,14 @@ def recommendation(records: Sequence[Mapping[str, Any]]) -> Table:
     return Table("workers: how many to choose on this machine (hello)", columns, tuple(rows))
 
 
+SHARES_NOTE = "Shares of the capacity of one server, by workload"
+
+
 def latency(result: Result) -> list[Table]:
     """For each share of the capacity and number of connections, the tail of every server."""
     slowest, shares = float(result.data["slowest"]), [int(share) for share in result.data["shares"]]
-    rates = {float(max(1, round(slowest * share / 100))): share for share in shares}
+    bases: dict[str, float] = result.data.get("bases", {})
+    several = len(bases) > 1
     rows = []
     for case, group in report.groups(result.samples).items():
         rate = group[0].load.rate or 0.0
@@ -441,19 +462,22 @@ def latency(result: Result) -> list[Table]:
         failed = "ok" if known else f"failed: {group[0].void}"
         if known and len(known) < len(group):
             failed = f"{len(group) - len(known)} of {len(group)} void"
-        where = (rates.get(rate, 0), case.connections)
-        rows.append((where, (f"{rate:,.0f}/s ({where[0]}%)", str(case.connections), case.target), cells, failed))
+        base = bases.get(case.workload, slowest)
+        share = next((one for one in shares if max(1, round(base * one / 100)) == rate), 0)
+        where = (list(bases).index(case.workload) if several else 0, share, case.connections)
+        names = [f"{rate:,.0f}/s ({share}%)", str(case.connections), case.target]
+        rows.append((where, [case.workload, *names] if several else names, cells, failed))
     # Servers keep their order within a load, so that comparable rows are together.
     rows.sort(key=lambda row: row[0])
     filled = tuple((*names, *(cells or [MISSING] * len(TAIL)), failed) for _, names, cells, failed in rows)
     capacities = ", ".join(f"{name} {rps:,.0f}/s" for name, rps in result.data["capacities"].items())
     note = (
-        f"Shares of {slowest:,.0f} requests per second, what the slowest can do"
+        (f"Shares of {slowest:,.0f} requests per second, what the slowest can do" if not several else SHARES_NOTE)
         + (f" (driven as fast as they go: {capacities})" if capacities else "")
         + ". Each request counts from the moment when it was due, whether or not it could be sent then."
     )
-    columns = ("arrivals", "conns", "target", *TAIL.values(), "status")
-    return [Table("latency at fixed rates", columns, filled, note)]
+    columns = (*(["workload"] if several else []), "arrivals", "conns", "target", *TAIL.values(), "status")
+    return [Table("latency at fixed rates" + (", by workload" if several else ""), columns, filled, note)]
 
 
 def overload(result: Result) -> list[Table]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import trees
+from bench import applications, trees
 from bench.compiler import compiled
 from bench.errors import BenchError
 from bench.scenario import Mode, Workload
@@ -301,12 +301,15 @@ def find_all(names: Sequence[str]) -> list[Target]:
     return chosen
 
 
-def interpreter(target: Target) -> str:
+def interpreter(target: Target, workload: Workload | None = None) -> str:
     """The interpreter that runs a target: BENCH_OURS_PYTHON / BENCH_PEERS_PYTHON, bench.toml, or the environments
-    that `make bench-setup` makes. Empty for native programs. Raises BenchError when there is none.
+    that `make bench-setup` makes; a real application's for every target. Empty for native programs. Raises BenchError
+    when there is none.
     """
     if target.python == "none":
         return ""
+    if workload is not None and workload.real:
+        return applications.interpreter()
     variable = f"BENCH_{target.python.upper()}_PYTHON"
     default = ROOT / {"ours": ".venv", "peers": ".venv-peers"}[target.python] / "bin" / "python"
     chosen = os.environ.get(variable) or _configured(target.python) or (str(default) if default.exists() else "")

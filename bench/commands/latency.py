@@ -1,7 +1,7 @@
 """`latency`: at a fixed arrival rate that every server can carry, by load and by number of connections.
 
-First each server is driven at full speed. All servers are then loaded with shares of the slowest one's throughput, so
-that none looks better because it got less load. Requests are due at even distances whether or
+First each server is driven at full speed. All servers are then loaded with shares of the slowest one's throughput, or
+of a named one's, so that none looks better because it got less load. Requests are due at even distances whether or
 not the server keeps up, and each counts from the moment when it was due: a server that stalls is charged for all that
 wait.
 """
@@ -18,6 +18,9 @@ from bench.errors import BenchError
 from bench.load import generators
 from bench.model import Load, Result, Sample, usable
 from bench.plan import Scenario
+from bench.runner import Runner
+from bench.scenario import Workload
+from bench.targets import Target
 
 OPEN = "openloop"
 
@@ -25,9 +28,8 @@ OPEN = "openloop"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets, shares and the load."""
     parser.add_argument("targets", nargs="*", default=["ours", "upstream"], help="targets, or all")
-    parser.add_argument(
-        "--shares", type=common.counts, default=[30, 60, 90], help="of the slowest server's capacity, in per cent"
-    )
+    parser.add_argument("--shares", type=common.counts, default=[30, 60, 90], help="of that capacity, in per cent")
+    parser.add_argument("--of", metavar="TARGET", help="whose capacity, instead of the slowest server's")
     parser.add_argument("--capacity", type=common.duration, help="requests per second, instead of measuring it")
     common.rounds_argument(parser)
     common.load_arguments(parser)
@@ -36,30 +38,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and print; exit status 1 when nothing counts."""
     chosen = targets.find_all(arguments.targets)
-    arguments.connections = arguments.connections or [64, 512, 1000]
-    mode = scenario.parse_mode(arguments.mode)
-    [workload, *_] = scenario.find(arguments.workload)
-    if refusal := common.unable(generators.require(OPEN), workload):
-        raise BenchError(refusal)
-    closed = common.scenarios(arguments, [workload], mode)
+    if arguments.of and arguments.of not in [target.label() for target in chosen]:
+        raise BenchError(f"--of names none of the targets: {arguments.of}")
+    workloads = scenario.find(arguments.workload)
+    for workload in workloads:
+        if refusal := common.unable(generators.require(OPEN), workload):
+            raise BenchError(refusal)
     runner = common.runner(arguments)
-    capacities: dict[str, float] = {}
-    if arguments.capacity is None:
-        blocks = plan.survey(closed[:1], chosen, rounds=1, seed=arguments.seed)
-        trouble = common.measure(runner, blocks)
-        capacities = found_capacities(runner.samples)
-        if trouble or not capacities:
-            reason = trouble or "; ".join(sorted({sample.void or "" for sample in runner.samples}))
-            raise BenchError(f"no capacity was measured: {reason}")
-    slowest = arguments.capacity or min(capacities.values())
-    runner.samples = []
-    scenarios = [_open(one, slowest * share / 100) for one in closed for share in arguments.shares]
-    trouble = common.measure(runner, plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed))
+    measured = Measured(arguments, runner, chosen)
+    troubles = [measured.one(workload) for workload in workloads]
+    trouble = next(filter(None, troubles), None)
     described = environment.describe(chosen, runner.cores)
-    data = {"capacities": capacities, "slowest": slowest, "shares": arguments.shares}
-    result = Result("latency", common.now(), described, tuple(runner.samples), data, common.noted([], trouble))
+    data = {
+        "capacities": measured.capacities,
+        "slowest": next(iter(measured.bases.values())),
+        "bases": measured.bases,
+        "shares": arguments.shares,
+    }
+    result = Result("latency", common.now(), described, tuple(measured.samples), data, common.noted([], trouble))
     common.deliver(arguments, result, trouble)
     return int(all(sample.void for sample in result.samples))
+
+
+class Measured:
+    """Measures one workload after the other.
+
+    `bases` are requests per second, by workload: the arrival rates are shares of them. `capacities` are those of each
+    target, named by target, and by workload as well where there are several.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, runner: Runner, chosen: Sequence[Target]) -> None:
+        self.samples: list[Sample] = []
+        self.bases: dict[str, float] = {}
+        self.capacities: dict[str, float] = {}
+        self._arguments = arguments
+        self._runner = runner
+        self._chosen = chosen
+        self._several = arguments.workload == "real" or "," in arguments.workload
+
+    def one(self, workload: Workload) -> str | None:
+        """Measure a workload; returns why that ended early. Raises BenchError when no capacity can be had."""
+        arguments, runner = self._arguments, self._runner
+        mode = scenario.parse_mode(arguments.mode)
+        given = arguments.connections or [64, 512, 1000]
+        closed = common.scenarios(argparse.Namespace(**{**vars(arguments), "connections": given}), [workload], mode)
+        able = common.able(closed[0], self._chosen)
+        base = arguments.capacity
+        if base is None:
+            runner.samples = []
+            blocks = plan.survey(closed[:1], able, rounds=1, seed=arguments.seed)
+            trouble = common.measure(runner, blocks)
+            found = found_capacities(runner.samples)
+            if trouble or not found or (arguments.of and arguments.of not in found):
+                reason = trouble or "; ".join(sorted({sample.void or "" for sample in runner.samples}))
+                raise BenchError(f"no capacity was measured: {reason}")
+            base = found[arguments.of] if arguments.of else min(found.values())
+            prefix = f"{workload.name}: " if self._several else ""
+            self.capacities |= {prefix + name: rps for name, rps in found.items()}
+        self.bases[workload.name] = base
+        runner.samples = []
+        scenarios = [_open(one, base * share / 100) for one in closed for share in arguments.shares]
+        trouble = common.measure(runner, plan.survey(scenarios, able, rounds=arguments.rounds, seed=arguments.seed))
+        self.samples += runner.samples
+        return trouble
 
 
 def found_capacities(samples: Sequence[Sample]) -> dict[str, float]:

@@ -26,7 +26,7 @@ def execute(arguments: argparse.Namespace) -> int:
         Table(
             "workloads",
             ("workload", "what it does", "bound by"),
-            tuple((w.name, w.about, w.bound_by) for w in scenario.TABLE),
+            tuple((w.name, w.about, w.bound_by) for w in (*scenario.TABLE, *scenario.REAL)),
         ),
         Table(
             "load generators", ("generator", "here"), tuple((g.name, g.missing() or "yes") for g in GENERATORS.values())

@@ -13,6 +13,7 @@ from bench import environment, probe, process, scenario, targets
 from bench.allocations import allocation_counter
 from bench.commands import common
 from bench.errors import BenchError
+from bench.load.base import verdict
 from bench.load.http2 import PREFACE, SETTINGS, FrameReader, frame, get, section
 from bench.load.response import ResponseReader, request_bytes
 from bench.load.sockets import Client, Connection, open_all
@@ -34,6 +35,8 @@ FIRST = 20
 TOGETHER = 50
 # Requests of each connection of HTTP/2, and how many are asked together.
 ASKED, AT_A_TIME = 100, 10
+# Requests of a busy hour: five a second.
+HOUR = 18_000
 
 Figures = dict[str, Any]
 
@@ -55,9 +58,9 @@ def execute(arguments: argparse.Namespace) -> int:
         if name not in STEPS:
             raise BenchError(f"unknown step {name!r}: choose from {', '.join(STEPS)}")
     mode = scenario.parse_mode(arguments.mode)
-    [one, *_] = common.scenarios(arguments, scenario.find(arguments.workload)[:1], mode)
+    every = common.scenarios(arguments, scenario.find(arguments.workload), mode)
     notes: list[str] = []
-    work = Work(common.runner(arguments), one, arguments.idle, notes)
+    work = Work(common.runner(arguments), every, arguments.idle, notes)
     records: dict[str, Figures] = {target.label(): {} for target in chosen}
 
     def steps() -> None:
@@ -71,7 +74,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     trouble = common.guarded(steps)
     described = environment.describe(chosen, work.runner.cores)
-    data = {"records": records, "workload": one.workload.name}
+    data = {"records": records, "workload": work.scenario.workload.name}
     result = Result("memory", common.now(), described, data=data, notes=common.noted(notes, trouble))
     common.deliver(arguments, result, trouble)
     return int(not any(records.values()))
@@ -79,12 +82,17 @@ def execute(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Work:
-    """What the steps share."""
+    """What the steps share. All but `hour` take the first scenario only."""
 
     runner: Runner
-    scenario: Scenario
+    every: list[Scenario]
     idle: list[int]
     notes: list[str]
+
+    @property
+    def scenario(self) -> Scenario:
+        """The first one."""
+        return self.every[0]
 
 
 def _held(work: Work, target: Target) -> Figures:
@@ -108,6 +116,28 @@ def _held(work: Work, target: Target) -> Figures:
         "settled_uss": first.uss,
         "second_growth": second.pss - first.pss,
     }
+
+
+def _hour(work: Work, target: Target) -> Figures:
+    """Memory at rest, when it has warmed up, and after as many requests as a busy hour brings, for each workload."""
+    able = [one for one in work.every if target.refusal(one.workload, one.mode) is None]
+    return {"hours": [{"workload": one.workload.name, **_long(work.runner, target, one)} for one in able]}
+
+
+def _long(runner: Runner, target: Target, one: Scenario) -> Figures:
+    with runner.alone(target, one) as (server, directory):
+        found, answered, begun = [process.read_memory(server.pid).pss], 0, time.monotonic()
+        for total in (HOUR // 20, HOUR):
+            while answered < total:
+                burst, _ = runner.drive(server, one, one.load, directory)
+                if trouble := verdict(burst, one.load):
+                    raise BenchError(f"{one.workload.name}: {trouble}")
+                answered += burst.requests
+            time.sleep(SETTLE)
+            found.append(process.read_memory(server.pid).pss)
+    rest, warm, end = found
+    seconds = time.monotonic() - begun
+    return {"rest": rest, "warm": warm, "end": end, "requests": answered, "seconds": seconds}
 
 
 def _collector(work: Work, target: Target) -> Figures:
@@ -186,6 +216,7 @@ def _idle_http2(work: Work, target: Target) -> Figures:
 
 STEPS: dict[str, Callable[[Work, Target], Figures]] = {
     "held": _held,
+    "hour": _hour,
     "allocations": _allocations,
     "collector": _collector,
     "traced": _traced,

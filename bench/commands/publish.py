@@ -30,6 +30,9 @@ CALM, PATIENCE = 0.3, 900.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which parts, how thoroughly, where to."""
     parser.add_argument("--only", default=",".join(parts.NAMES), help="parts to measure, comma-separated")
+    parser.add_argument(
+        "--everything", action="store_true", help="also the parts that take long: for a machine that has been waiting"
+    )
     parser.add_argument("--quick", action="store_true", help="try everything out with short bursts, in bench/results")
     parser.add_argument("--plan", action="store_true", help="only say what would be measured, and how long it takes")
     repeated = parser.add_mutually_exclusive_group()
@@ -41,6 +44,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Measure missing parts, then write the documents; exit status 1 if a part could not be measured."""
     campaign = Campaign(arguments.quick)
     wanted = arguments.only.split(",")
+    if arguments.everything:
+        wanted += [part.name for part in parts.LONG if part.name not in wanted]
     for name in wanted:
         if name != "gate":
             parts.find(name)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 
+from bench import applications
 from bench.load import own, variety
 from bench.load.base import Aim, ClosedLoop
 from bench.load.response import ResponseReader, request_bytes
@@ -125,9 +126,11 @@ class Closed:
 
 
 def mixture(aim: Aim) -> list[bytes]:
-    """The requests to send in turn: the aim's; with `variety` that many different ones; with `post-percent` that many
-    of a hundred, the others a GET.
+    """The requests to send in turn: the aim's; with `session` those that were recorded for a real application; with
+    `variety` that many different ones; with `post-percent` that many of a hundred, the others a GET.
     """
+    if "session" in aim.options:
+        return applications.session(aim.options["session"])
     if "variety" in aim.options:
         return variety.requests(aim)
     headers = dict(aim.headers)
@@ -144,7 +147,7 @@ class ClosedLoopGenerator(own.Own, ClosedLoop):
     name = "closedloop"
     module = "bench.load.closedloop"
     pipelines = True
-    abilities = frozenset({"post-percent", "variety", "close"})
+    abilities = frozenset({"post-percent", "session", "variety", "close"})
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from bench.errors import LoadError
 from bench.load.accept import AcceptGenerator
 from bench.load.base import Generator
 from bench.load.beside import BesideGenerator
+from bench.load.chat import ChatGenerator
 from bench.load.closedloop import ClosedLoopGenerator
 from bench.load.h2load import H2load
 from bench.load.httpx_driver import HttpxGenerator
@@ -25,6 +26,7 @@ _ALL: tuple[Generator, ...] = (
     OpenLoopGenerator(),
     OverloadGenerator(),
     ClosedLoopGenerator(),
+    ChatGenerator(),
     HttpxGenerator(),
     WebSocketGenerator(),
     AcceptGenerator(),

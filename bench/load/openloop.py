@@ -135,7 +135,7 @@ class OpenLoopGenerator(own.Own):
     """The generator `openloop`."""
 
     name = "openloop"
-    abilities = frozenset({"variety", "tls"})
+    abilities = frozenset({"session", "variety", "tls"})
     module = "bench.load.openloop"
 
     def refusal(self, load: Load) -> str | None:

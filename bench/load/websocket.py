@@ -149,6 +149,10 @@ class FrameReader:
     def __init__(self, rest: bytes = b"") -> None:
         self._buffer = rest
 
+    def keep(self, data: bytes) -> None:
+        """Take bytes whose frames are asked for later."""
+        self._buffer += data
+
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """The frames these bytes complete; raises LoadError for fragments and masked frames."""
         self._buffer += data
@@ -220,6 +224,10 @@ def _handshake(connection: Connection, data: bytes | None, heads: dict[int, byte
     number = connection.sock.fileno()
     if data is None:
         raise LoadError("the server closed during the handshake")
+    if isinstance(connection.reader, FrameReader):
+        # It speaks first, and others are not done yet.
+        connection.reader.keep(data)
+        return
     heads[number] += data
     head, separator, rest = heads[number].partition(b"\r\n\r\n")
     if not separator:

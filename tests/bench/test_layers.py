@@ -15,7 +15,17 @@ PURE = (
 # What touches files, processes, sockets or the clock.
 OUTSIDE = {"os", "subprocess", "socket", "time", "tempfile", "shutil", "threading", "signal"}
 # Copied into the directories and interpreters of servers: nothing of the harness is there.
-COPIED = ("apps", "apps_fastapi", "apps_sse", "apps_starlette", "apps_picows", "inside", "micro", "pools")
+COPIED = (
+    "apps",
+    "apps_django",
+    "apps_fastapi",
+    "apps_sse",
+    "apps_starlette",
+    "apps_picows",
+    "inside",
+    "micro",
+    "pools",
+)
 
 
 def _imports(path: Path) -> Iterator[str]:

@@ -24,7 +24,7 @@ from tests.bench import records
 publish = importlib.import_module("bench.commands.publish")
 
 
-@pytest.mark.parametrize("part", [pytest.param(part, id=part.name) for part in parts.PARTS])
+@pytest.mark.parametrize("part", [pytest.param(part, id=part.name) for part in (*parts.PARTS, *parts.LONG)])
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_command_of_a_part_is_one_that_can_be_typed(part: parts.Part, quick: bool) -> None:
     for line in part.commands:
@@ -52,8 +52,10 @@ def test_everything_takes_less_than_an_hour() -> None:
 
 
 def test_every_workload_and_every_server_is_published() -> None:
-    text = " ".join(line for part in parts.PARTS for line in part.commands)
+    text = " ".join(line for part in (*parts.PARTS, *parts.LONG) for line in part.commands)
     words = {word for one in text.split() for word in one.split(",")}
+    if "--workload real" in text:
+        words |= {workload.name for workload in scenario.REAL}
     if any(line.startswith("websocket ") and "--cases" not in line for part in parts.PARTS for line in part.commands):
         words |= {workload.name for workload in scenario.WEBSOCKETS}
     assert set(scenario.WORKLOADS) | set(targets.TARGETS) <= words
