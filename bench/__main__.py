@@ -24,6 +24,7 @@ COMMANDS = {
     "startup": "from nothing to the first answer, and back; what importing costs",
     "websocket": "messages, handshakes and broadcasts, case by case",
     "memory": "memory at rest, under load, per connection; allocations; garbage collector",
+    "scaling": "one, two, four ... workers or event loops: CPU per request, tails, a model for many cores",
     "workers": "many processes: start-up, memory, load, recycling, leaks, mixed work",
     "profile": "where a server's time goes: yappi and flame graphs",
     "micro": "one protocol object, no sockets: time, instructions, memory per operation",

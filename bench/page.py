@@ -63,8 +63,7 @@ pre{overflow-x:auto;font-size:.8rem;background:var(--soft);padding:.6rem;border-
 
 def page(title: str, sections: Sequence[Section]) -> str:
     """The whole page."""
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-    body = [f"<h1>{escape(title)}</h1>"]
+    body = []
     if sections:
         first = sections[0].result
         body.append(f'<p class="where">{escape(report.environment_text(first.environment))}</p>')
@@ -73,9 +72,20 @@ def page(title: str, sections: Sequence[Section]) -> str:
         body.append(f"<nav><ol>{''.join(links)}</ol></nav>")
     for one in sections:
         body += _section(one)
+    return _document(title, body)
+
+
+def plain(title: str, tables: Sequence[Table]) -> str:
+    """A page of tables alone."""
+    return _document(title, [_table(table) for table in tables])
+
+
+def _document(title: str, body: Sequence[str]) -> str:
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    text = chr(10).join([f"<h1>{escape(title)}</h1>", *body])
     return (
         f'<!doctype html>\n<html lang="en"><head>{head}<title>{escape(title)}</title><style>{STYLE}</style></head>\n'
-        f"<body>\n{chr(10).join(body)}\n</body></html>\n"
+        f"<body>\n{text}\n</body></html>\n"
     )
 
 

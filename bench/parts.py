@@ -299,6 +299,16 @@ LONG = (
         ("brief", "losses"),
     ),
     Part(
+        "scaling",
+        "Workers and event loops",
+        "One, two and four of them, requests that differ. The client needs its share of the cores, so the measure is "
+        "CPU per request.",
+        ("scaling ours upstream granian hypercorn gunicorn --rounds 3 --seconds 1 --warm-up 0.3",),
+        f"--rounds 1 {SHORT}",
+        3.5,
+        1.5,
+    ),
+    Part(
         "real-rate",
         "Real applications at the same arrival rate",
         "30, 60 and 90% of upstream's capacity arrive at even distances, the same for each server.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench import report, stats
+from bench import report, scaling, stats
 from bench.errors import BenchError
 from bench.model import Result, Sample, usable
 from bench.report import Rivalry, Table
@@ -518,6 +518,7 @@ KINDS: dict[str, Callable[[Result], list[Table]]] = {
     "micro": micro,
     "overload": overload,
     "pool": pool,
+    "scaling": scaling.tables,
     "startup": startup,
     "workers": workers,
 }

@@ -7,7 +7,7 @@ import functools
 import os
 from pathlib import Path
 
-from bench import documents, merge, model, page, parts, poster, publication
+from bench import documents, machines, merge, model, page, parts, poster, publication, report
 from bench.commands import common
 from bench.commands.baseline import BASELINES, read
 from bench.errors import BenchError
@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--title", default="ASGI servers measured", help="of the report")
     parser.add_argument("--to", type=Path, help="write Markdown here instead of printing it")
     parser.add_argument("--html", type=Path, help="write one self-contained page here")
+    parser.add_argument(
+        "--machines", nargs="+", type=Path, metavar="DIRECTORY", help="baselines of several machines, side by side"
+    )
     parser.add_argument("--write", action="store_true", help="make the tables between markers in the documents again")
     parser.add_argument(
         "--check", action="store_true", help="fail when those tables do not come from the stored results"
@@ -46,6 +49,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.write:
         write_documents(BASELINES, ROOT)
         return 0
+    if arguments.machines:
+        return _side_by_side(arguments)
     if not arguments.files:
         raise BenchError("which results? name files or baselines")
     results = merge.by_kind([_load(path) for path in arguments.files])
@@ -53,6 +58,23 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.html:
         _write(arguments.html, page.page(arguments.title, sections))
     text = publication.markdown(arguments.title, sections)
+    if arguments.to:
+        _write(arguments.to, text)
+    elif not arguments.html:
+        print(text, end="")
+    return 0
+
+
+def _side_by_side(arguments: argparse.Namespace) -> int:
+    names = [part.name for part in (*parts.PARTS, *parts.LONG)]
+    found = [
+        {name: model.load(directory / f"{name}.json") for name in names if (directory / f"{name}.json").exists()}
+        for directory in arguments.machines
+    ]
+    shown = machines.tables(machines.named(found))
+    if arguments.html:
+        _write(arguments.html, page.plain(arguments.title, shown))
+    text = "\n".join([f"# {arguments.title}\n", *map(report.markdown, shown)])
     if arguments.to:
         _write(arguments.to, text)
     elif not arguments.html:

@@ -1,0 +1,129 @@
+"""Several workers or event loops: the cost of a request by their number, and what follows for many cores. Pure.
+
+The model is Amdahl's for costs: with n processes a request needs c(n) = c(1) * (1 + s * (n - 1)) of CPU, where s is
+added by each further one through what they share: sockets of the kernel, memory bandwidth, caches, a lock. N cores then
+answer N / c(N) requests a second. It is fitted to the numbers of processes that have a core each, taken at the high end
+of its interval, and knows nothing of machines with several processors, nor of network cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench import report, stats
+from bench.model import Result, Sample, usable
+from bench.report import Table
+
+CORES = (8, 16, 32, 64)
+# Rounds that an interval needs.
+FEWEST = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """A server with one way to use cores.
+
+    `costs` are CPU seconds of a request, round by round, for each number of processes or loops.
+    """
+
+    target: str
+    kind: str
+    costs: Mapping[int, Sequence[float]]
+
+    def share(self, cores: int) -> float | None:
+        """What each further process adds at most, by those that have a core each.
+
+        None if too few rounds are known, or numbers.
+        """
+        first = self.costs.get(1, ())
+        known = {count: costs for count, costs in self.costs.items() if 1 < count <= cores}
+        rounds = min([len(first), *map(len, known.values())]) if known else 0
+        if rounds < FEWEST:
+            return None
+        below = sum((count - 1) ** 2 for count in known)
+        # Least squares through the point (1, 1), for each round.
+        shares = [
+            sum((count - 1) * (costs[number] / first[number] - 1) for count, costs in known.items()) / below
+            for number in range(rounds)
+        ]
+        return max(0.0, stats.mean_interval(shares).high)
+
+    def rate(self, cores: int, share: float) -> float:
+        """Requests per second of so many cores, by the model."""
+        return cores / (stats.median(self.costs[1]) * (1 + share * (cores - 1)))
+
+
+def kind_and_count(mode: str) -> tuple[str, int]:
+    """`threads=2` is two threads; `single` one process."""
+    kind, _, count = mode.partition("=")
+    return ("processes", 1) if kind == "single" else (kind, int(count))
+
+
+def rows(samples: Sequence[Sample]) -> list[Row]:
+    """A row for each target and kind, this tree first."""
+    found: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for sample in usable(samples):
+        if sample.usage:
+            kind, count = kind_and_count(sample.mode)
+            found.setdefault((sample.target, kind), {}).setdefault(count, []).append(sample.cpu_per_request)
+    return [Row(target, kind, dict(sorted(counts.items()))) for (target, kind), counts in _ordered(found)]
+
+
+def _ordered(found: Mapping[tuple[str, str], Any]) -> list[tuple[tuple[str, str], Any]]:
+    return sorted(found.items(), key=lambda item: (item[0][0] != "ours", item[0]))
+
+
+def tables(result: Result) -> list[Table]:
+    """The measured costs and tails, then the model."""
+    return [_measured(result), _model(result)]
+
+
+def _measured(result: Result) -> Table:
+    every: dict[tuple[str, str], dict[int, list[Sample]]] = {}
+    for sample in result.samples:
+        kind, count = kind_and_count(sample.mode)
+        every.setdefault((sample.target, kind), {}).setdefault(count, []).append(sample)
+    found = []
+    for (target, kind), counts in _ordered(every):
+        for count, group in sorted(counts.items()):
+            good = usable(group)
+            if not good:
+                found.append((target, kind, str(count), *["-"] * 4, f"failed: {group[0].void}"))
+                continue
+            costs = [sample.cpu_per_request for sample in good if sample.usage]
+            first = [sample.cpu_per_request for sample in usable(counts.get(1, [])) if sample.usage]
+            tails = [sample.latency.p99 for sample in good if sample.latency]
+            times = f"{stats.median(costs) / stats.median(first):.2f}" if first else "-"
+            spread = f"{report.micros(min(costs))} to {report.micros(max(costs))}"
+            p99 = report.micros(stats.median(tails)) if tails else "-"
+            rate = f"{stats.median([sample.rps for sample in good]):,.0f}"
+            found.append((target, kind, str(count), report.micros(stats.median(costs)), times, p99, rate, spread))
+    columns = ("target", "of", "how many", "CPU/req", "times one", "p99", "req/s", "spread of CPU/req")
+    return Table("several workers and event loops", columns, tuple(found), NOTE)
+
+
+NOTE = "CPU per request does not depend on how many cores there are for the load; requests per second and p99 do."
+
+
+def _model(result: Result) -> Table:
+    cores = int(result.environment.get("cores", 1))
+    found = []
+    for row in rows(result.samples):
+        share = row.share(cores)
+        # With the global interpreter lock, loops of one process share one core.
+        if share is not None and not (row.kind == "threads" and _has_gil(result, row.target)):
+            rates = (f"{row.rate(count, share):,.0f}" for count in CORES)
+            found.append((row.target, row.kind, f"{share:.1%}", *rates))
+    columns = ("target", "of", "each further one adds at most", *(f"{count} cores, req/s" for count in CORES))
+    note = (
+        "A model, not a measurement: CPU per request grows by the same share with each further process, the high end "
+        f"of the 95% interval of that share. Fitted to at most {cores} of them, as many as the machine has cores."
+    )
+    return Table("by the model, for many cores", columns, tuple(found), note)
+
+
+def _has_gil(result: Result, target: str) -> bool:
+    described = result.environment.get("targets", {}).get(target, {})
+    return bool(described.get("gil", True))

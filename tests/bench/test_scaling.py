@@ -1,0 +1,92 @@
+"""Workers and event loops: costs, the model, and machines side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench import machines, model, scaling
+from bench.__main__ import main
+from bench.errors import BenchError
+from bench.model import Result, Sample
+from tests.bench import records
+
+
+def samples(target: str, kind: str, costs: dict[int, list[float]]) -> list[Sample]:
+    """One sample for each cost in seconds, by the number of processes or loops."""
+    return [
+        records.sample(target, cpu=cost, mode=f"{kind}={count}") for count, every in costs.items() for cost in every
+    ]
+
+
+def test_the_share_is_of_those_with_a_core_each_and_at_its_high_end() -> None:
+    [row] = scaling.rows(samples("ours", "processes", {1: [10e-6] * 3, 2: [11e-6] * 3, 4: [40e-6] * 3}))
+    assert row.share(2) == pytest.approx(0.1)
+    assert row.rate(8, 0.1) == pytest.approx(8 / (10e-6 * 1.7))
+    [spread] = scaling.rows(samples("ours", "processes", {1: [10e-6] * 3, 2: [10e-6, 11e-6, 12e-6]}))
+    assert spread.share(2) == pytest.approx(0.1 + 0.1 / 3**0.5 * 4.303, rel=1e-3)
+
+
+@pytest.mark.parametrize("costs", [{1: [1e-5] * 2, 2: [1e-5] * 2}, {1: [1e-5] * 3}, {2: [1e-5] * 3}])
+def test_no_model_of_too_few_figures(costs: dict[int, list[float]]) -> None:
+    [row] = scaling.rows(samples("ours", "processes", costs))
+    assert row.share(2) is None
+
+
+def result(gil: bool = True) -> Result:
+    costs = {1: [10e-6] * 3, 2: [10e-6] * 3}
+    every = [*samples("granian", "processes", costs), *samples("ours", "processes", costs)]
+    made = records.result("scaling", [*every, *samples("ours", "threads", costs)])
+    described = {**made.environment, "cores": 2, "targets": {"ours": {"gil": gil}, "granian": {"gil": True}}}
+    return replace(made, environment=described)
+
+
+def test_threads_have_a_model_without_a_global_lock_only() -> None:
+    for gil in (True, False):
+        measured, modelled = scaling.tables(result(gil))
+        assert [row[:3] for row in measured.rows][:4] == [
+            ("ours", "processes", "1"),
+            ("ours", "processes", "2"),
+            ("ours", "threads", "1"),
+            ("ours", "threads", "2"),
+        ]
+        assert [row[:2] for row in modelled.rows] == [
+            ("ours", "processes"),
+            *([] if gil else [("ours", "threads")]),
+            ("granian", "processes"),
+        ]
+        assert modelled.rows[0][3] == "800,000"
+
+
+def test_a_server_that_failed_says_why() -> None:
+    failed = [replace(one, void="it burned") for one in samples("ours", "processes", {2: [1e-5]})]
+    [row] = scaling.tables(records.result("scaling", failed))[0].rows
+    assert row[-1] == "failed: it burned"
+
+
+def test_machines_are_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, times in (("first", 2.0), ("second", 3.0)):
+        (tmp_path / name).mkdir()
+        pairs = [
+            records.sample(target, cpu=cpu, side=side, block=block)
+            for block in range(4)
+            for target, cpu, side in (("ours", 0.1, "A"), ("upstream", 0.1 * times, "B"))
+        ]
+        model.save(records.result("compare", pairs), tmp_path / name / "performance.json")
+    model.save(result(), tmp_path / "second" / "scaling.json")
+    page = tmp_path / "page.html"
+    directories = [str(tmp_path / "first"), str(tmp_path / "second")]
+    assert main(["report", "--machines", *directories, "--html", str(page)]) == 0
+    assert main(["report", "--machines", *directories]) == 0
+    out = capsys.readouterr().out
+    assert "| hello | upstream | 2.00 (" in out
+    assert "| 3.00 (" in out
+    assert "| ours | processes | - | 0.0% |" in out
+    assert "<table>" in page.read_text()
+
+
+def test_a_directory_without_results_is_refused() -> None:
+    with pytest.raises(BenchError, match="directories that hold baselines"):
+        machines.named([{}])
