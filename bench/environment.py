@@ -150,6 +150,7 @@ def _target(target: Target) -> dict[str, Any]:
     python = interpreter(target)
     if not python:
         return {"python": "none", "versions": {}}
+    configured = {"command": target.shown(), "why": target.why}
     root = import_root(target)
     probe = [python, "-c", _PROBE, *target.distributions, "fastapi"]
     done = subprocess.run(probe, capture_output=True, text=True, cwd="/")
@@ -161,7 +162,7 @@ def _target(target: Target) -> dict[str, Any]:
         found["versions"].pop("uvicorn", None)
         found["native"] = has_native(target)
         found["compiler_of_native"] = _rust(root) if found["native"] else ""
-    return found
+    return found | configured
 
 
 def has_native(target: Target) -> bool:

@@ -92,7 +92,22 @@ def markdown(title: str, sections: Sequence[Section], introduction: str = "") ->
         for table in _shown(one.tables()):
             text.append(report.markdown(replace(table, note="") if table.note in noted else table).rstrip())
             noted.add(table.note)
-    return "\n\n".join([*text, *_doubts(sections)]) + "\n"
+    return "\n\n".join([*text, *_configurations(sections), *_doubts(sections)]) + "\n"
+
+
+def _configurations(sections: Sequence[Section]) -> list[str]:
+    """A table of the servers with their commands and why they are their best; nothing for results without them."""
+    found: dict[str, tuple[str, str]] = {}
+    for one in sections:
+        for label, described in one.result.environment.get("targets", {}).items():
+            if described.get("why"):
+                found.setdefault(label, (f"`{described['command']}`", described["why"]))
+    if not found:
+        return []
+    rows = tuple((label, *told) for label, told in found.items())
+    note = "For one process and without an access log; workloads that need TLS, HTTP/2 or a log add the options for it."
+    table = Table("The configuration of each server", ("server", "command", "why it is its best"), rows, note)
+    return ["## Configurations", report.markdown(table).rstrip()]
 
 
 def _shown(tables: Iterable[Table]) -> Iterator[Table]:

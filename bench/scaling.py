@@ -51,7 +51,7 @@ class Row:
         return max(0.0, stats.mean_interval(shares).high)
 
     def rate(self, cores: int, share: float) -> float:
-        """Requests per second of so many cores, by the model."""
+        """Requests per second of a number of cores, by the model."""
         return cores / (stats.median(self.costs[1]) * (1 + share * (cores - 1)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class Target:
 
     `python` says whose interpreter runs it: "ours", "peers", or "none" for a native program. `package` is what that
     imports. `distributions` are the packages whose versions belong to the result. `only` is the application that it is
-    in itself, where it runs no others.
+    in itself, where it runs no others. `why` says to a reader why this configuration is its best.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Target:
     distributions: tuple[str, ...] = ()
     package: str = ""
     only: str = "hello"
+    why: str = ""
 
     def label(self) -> str:
         """The name with its options, as it is written on the command line."""
@@ -68,6 +70,11 @@ class Target:
         shown = {key: Path(value).name if key == "root" else value for key, value in self.options.items()}
         chosen = ",".join(f"{key}={value}" for key, value in sorted(shown.items()))
         return f"{self.name}:{chosen}" if chosen else self.name
+
+    def shown(self) -> str:
+        """The command line for one process, as a reader would type it."""
+        launch = Launch("module:app", 8000, Mode(), False, "python", self.options)
+        return shlex.join([Path(word).name if Path(word).is_absolute() else word for word in self.command(launch)])
 
     def refusal(self, workload: Workload, mode: Mode) -> str | None:
         """Why this server cannot serve a workload in a mode; None when it can."""
@@ -123,6 +130,8 @@ def _granian(launch: Launch) -> list[str]:
     argv += ["--port", str(launch.port), "--workers", str(launch.mode.processes)]
     if "loop" in launch.options:
         argv += ["--loop", launch.options["loop"]]
+    if "runtime" in launch.options:
+        argv += ["--runtime-mode", launch.options["runtime"]]
     if "backpressure" in launch.options:
         argv += ["--backlog", launch.options["backpressure"], "--backpressure", launch.options["backpressure"]]
     argv += ["--access-log"] if launch.access_log else ["--log-level", "warning"]
@@ -200,6 +209,7 @@ TABLE = (
         allowed=frozenset({*_UVICORN, *_OURS, *_SWITCHES, "root"}),
         distributions=("uvicorn", *_COMMON),
         package="uvicorn",
+        why="its defaults: the native core, uvloop",
     ),
     Target(
         "upstream",
@@ -210,6 +220,7 @@ TABLE = (
         allowed=frozenset(_UVICORN),
         distributions=("uvicorn", *_COMMON, "zttp"),
         package="uvicorn",
+        why="installed with [standard], so its defaults are httptools and uvloop; zttp is a variant of its own",
     ),
     Target(
         "granian",
@@ -217,9 +228,10 @@ TABLE = (
         _granian,
         features=_ASGI | _HTTP2 | _MOUNT,
         modes=frozenset({"single", "processes", "wsgi"}),
-        allowed=frozenset({"loop", "backpressure"}),
+        allowed=frozenset({"loop", "backpressure", "runtime"}),
         distributions=("granian", "uvloop"),
         package="granian",
+        why="its defaults with uvloop installed; its multi-threaded runtime needs as much CPU, asyncio more",
     ),
     Target(
         "hypercorn",
@@ -230,6 +242,7 @@ TABLE = (
         allowed=frozenset({"loop", "keep-alive"}),
         package="hypercorn.run",
         distributions=("hypercorn", "uvloop", "h11", "wsproto"),
+        why="uvloop in place of its default, asyncio",
     ),
     Target(
         "daphne",
@@ -238,6 +251,7 @@ TABLE = (
         features=_ASGI,
         distributions=("daphne", "twisted", "autobahn"),
         package="daphne.server",
+        why="has no choice of event loop or parser",
     ),
     Target(
         "gunicorn",
@@ -246,8 +260,9 @@ TABLE = (
         features=_ASGI | _HTTP2,
         modes=frozenset({"single", "processes", "wsgi"}),
         allowed=frozenset({"keep-alive"}),
-        distributions=("gunicorn", "uvloop"),
+        distributions=("gunicorn", "gunicorn_h1c", "uvloop"),
         package="gunicorn.app.wsgiapp",
+        why="its own ASGI worker, with uvloop and its parser in C, which both are optional",
     ),
     Target(
         "fastpysgi",
@@ -257,6 +272,7 @@ TABLE = (
         modes=frozenset({"single", "wsgi"}),
         distributions=("fastpysgi",),
         package="fastpysgi",
+        why="its defaults; it has one event loop and one parser",
     ),
     Target(
         "picows",

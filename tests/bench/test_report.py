@@ -452,3 +452,12 @@ def test_the_document_leaves_details_to_the_report_and_has_each_note_once(monkey
     shown = page.page("T", sections)
     assert shown.count("large bodies (wrk)") == 2
     assert shown.count("1 ms") == 2
+
+
+def test_the_document_has_the_command_of_each_server_and_why_it_is_its_best() -> None:
+    described = {"python": "3.13.1", "versions": {}, "command": "python -m granian app", "why": "its defaults"}
+    result = records.result("compare", records.block(0, [1e-5, 1e-5], [2e-5, 2e-5]))
+    configured = replace(result, environment={**result.environment, "targets": {"granian": described}})
+    text = publication.markdown("Title", [publication.of_result(one) for one in (result, configured)])
+    assert "| granian | `python -m granian app` | its defaults |" in text
+    assert "## Configurations" not in publication.markdown("Title", [publication.of_result(result)])
