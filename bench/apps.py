@@ -10,6 +10,7 @@ import asyncio
 import functools
 import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
@@ -275,6 +276,22 @@ def api_document(number: int, page: int) -> dict[str, Any]:
         for row in range(17, 37)
     ]
     return {"page": f"{page:03d}", "items": rows}
+
+
+async def marked(scope: Message, receive: Receive, send: Send) -> None:
+    """Says hello; asked for /mark, it calls what callgrind waits for."""
+    if scope["type"] != "http":
+        return await _lifespan(receive, send)
+    if scope["path"] == "/mark":
+        os.getpgid(0)
+    await _answer(send, HELLO)
+
+
+async def ending(scope: Message, receive: Receive, send: Send) -> None:
+    """Ends its server as soon as that has started."""
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.1, os.kill, os.getpid(), signal.SIGTERM)
+    await _lifespan(receive, send)
 
 
 async def document(scope: Message, receive: Receive, send: Send) -> None:

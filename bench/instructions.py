@@ -85,7 +85,11 @@ def count(target: Target, cases: Sequence[str] = CASES, *, operations: int = OPE
 
 def total(out: Path, dump: int) -> int:
     """The instructions of one callgrind dump; raises BenchError when it is not there or has no total."""
-    path = Path(f"{out}.{dump}")
+    return totalled(Path(f"{out}.{dump}"))
+
+
+def totalled(path: Path) -> int:
+    """The instructions in a file of callgrind's; raises BenchError when it is not there or has no total."""
     try:
         found = re.search(r"^totals: (\d+)", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     except OSError:

@@ -25,6 +25,8 @@ FOREIGN_MARGIN = 0.25
 INSTRUCTION_MARGIN = 0.02
 # CPU time over that of the yardstick.
 TIME_MARGIN = 0.05
+# Memory of an idle connection: whole pages are counted.
+MEMORY_MARGIN = 0.05
 # System calls per request: a stored value is exact but for the beats of timers in between.
 CALL_MARGIN, CALL_CHANCE = 0.02, 0.05
 
@@ -52,6 +54,12 @@ def judge_instructions(case: str, stored: float, found: float) -> Line:
     """Fails when an operation takes more instructions than the stored count and the margin."""
     limit = stored * (1 + INSTRUCTION_MARGIN)
     return Line(f"instructions, {case}", stored, found, limit, f"{found / stored - 1:+.1%}", found > limit)
+
+
+def judge_memory(case: str, stored: float, found: float) -> Line:
+    """Fails when an idle connection holds more bytes than are stored and the margin."""
+    limit = stored * (1 + MEMORY_MARGIN)
+    return Line(f"KiB, {case}", stored / 1024, found / 1024, limit / 1024, f"{found / stored - 1:+.1%}", found > limit)
 
 
 def judge_time(case: str, stored: float, found: Interval) -> Line:
@@ -82,7 +90,7 @@ def check_stored(stored: Any) -> dict[str, Any]:
     """The stored values, of the right form; raises BenchError when they are not."""
     if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
         raise BenchError(f"the stored gate values are not of schema {SCHEMA}")
-    for part in ("instructions", "calls"):
+    for part in ("instructions", "calls", "served", "memory"):
         # A part that was added later may be missing; it is then reported as not judged.
         if not _positive(stored.get(part, None if part == "instructions" else {})):
             raise BenchError(f"the stored gate values have no proper {part}")

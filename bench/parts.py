@@ -334,8 +334,8 @@ LONG = (
         "gate-runs",
         "The regression gate on an unchanged tree",
         "The same tree judged twenty times: how far its values are spread, and how often it failed.",
-        ("gate --times 20",),
-        "--times 2 --blocks 1 --workload hello --cases=",
+        ("gate --times 20 --served= --memory=",),
+        "--times 2 --blocks 1 --workload hello --cases= --served= --memory=",
         18.0,
         1.0,
         LABORATORY,
@@ -347,7 +347,7 @@ LONG = (
         "loop there, must fail. Judged by instructions alone.",
         (
             "gate --prove --times 20 --cases native:get,native:log,httptools:get,httptools:log,websocket:echo "
-            "--time= --calls=",
+            "--time= --calls= --served= --memory=",
         ),
         "--times 1 --cases native:get,httptools:get,native:log,websocket:echo",
         20.0,
@@ -356,7 +356,7 @@ LONG = (
     ),
 )
 # The values that the regression gate holds a tree against; they are no result, and come last.
-GATE = ("gate --update --tool wrk", "gate --update --tool closedloop --cases= --time= --calls=")
+GATE = ("gate --update --tool wrk", "gate --update --tool closedloop --cases= --time= --calls= --served= --memory=")
 GATE_QUICK = "--workload hello --blocks 1"
 GATE_MINUTES, GATE_QUICK_MINUTES = 3.5, 1.5
 

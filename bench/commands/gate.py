@@ -1,10 +1,11 @@
 """`gate`: for CI: fails when this tree got slower than the stored ratios and instruction counts allow.
 
-Four parts. Instructions of the micro-benchmarks (counted by callgrind) and system calls per request (counted by strace)
-are exact: they see a few per cent on the busiest machine. CPU time of the micro-benchmarks over that of a yardstick
-sees what takes longer without more instructions. Paired CPU per request of this tree and upstream under load sees what
-only a whole server shows, if it is large. Each is held against stored values; with `--base` another tree takes their
-place, which is what pull requests are judged by.
+Six parts. Instructions of the micro-benchmarks and of whole servers (counted by callgrind) and system calls per request
+(counted by strace) are exact: they see a few per cent on the busiest machine; memory of idle connections nearly is. CPU
+time of the micro-benchmarks over that of a yardstick sees what takes longer without more instructions. Paired CPU per
+request of this tree and upstream under load sees what only a whole server shows, if it is large. Each is held against
+stored values, those of the last publication, so that small steps add up; with `--base` another tree takes their place,
+which is what pull requests are judged by.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from bench import (
     process,
     report,
     scenario,
+    served,
     slowing,
     stats,
     syscalls,
     targets,
 )
-from bench.commands import common
+from bench.commands import common, memory
 from bench.errors import BenchError
 from bench.judge import Line
 from bench.load import generators
@@ -49,6 +51,9 @@ STORED = Path(__file__).resolve().parent.parent / "baselines" / "gate.json"
 # requests only; a server that waits for its client needs more CPU the more often it is woken, which is chance.
 WORKLOADS = {"wrk": "hello", "closedloop": "pipeline"}
 TOOLS = tuple(WORKLOADS)
+# Whose idle connections are weighed, and how many of them.
+MEMORY = ("hello", "tls", "websocket", "h2")
+IDLE = 1000
 # A stored value is used for a long time, so its own error should be small: this many times the blocks of a judgement.
 STORED_BLOCKS = 3
 
@@ -72,6 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--time", default=",".join(cputime.CASES), help="whose CPU time is taken; empty for none")
     parser.add_argument("--calls", default=",".join(syscalls.CASES), help="whose system calls are counted; empty: none")
+    parser.add_argument("--served", default=",".join(served.CASES), help="whole servers whose instructions are counted")
+    parser.add_argument("--memory", default=",".join(MEMORY), help="workloads whose idle connections are weighed")
     parser.add_argument(
         "--prove", action="store_true", help="show that the unchanged tree passes and slowed ones fail, --times each"
     )
@@ -125,7 +132,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _judged(gate: Gate) -> list[Line]:
-    return [*_ratios_judged(gate), *_instructions_judged(gate), *_times_judged(gate), *_calls_judged(gate)]
+    judges = (_ratios_judged, _instructions_judged, _served_judged, _times_judged, _calls_judged, _memory_judged)
+    return [line for judged in judges for line in judged(gate)]
 
 
 def _proven(gate: Gate) -> int:
@@ -160,7 +168,9 @@ def _measured_values(gate: Gate) -> dict[str, Any]:
     return {
         "identity": judge.identity(gate.described["targets"][gate.target.label()]),
         "instructions": _counted(gate, gate.target, _listed(gate.arguments.cases)) if gate.arguments.cases else {},
+        "served": _served(gate, gate.target, _listed(gate.arguments.served)),
         "calls": _calls(gate, gate.target, _listed(gate.arguments.calls)),
+        "memory": _memory(gate, gate.target, _listed(gate.arguments.memory)),
         "machines": {
             judge.machine(gate.described): {
                 "ratios": {},
@@ -389,6 +399,41 @@ def _calls_judged(gate: Gate) -> list[Line]:
     return [judge.judge_calls(case, stored[case], number) for case, number in found.items()]
 
 
+def _served_judged(gate: Gate) -> list[Line]:
+    """Instructions of whole servers against stored ones, or those of a base tree."""
+    cases = _comparable_cases(gate, "served", served.CASES)
+    found = _served(gate, gate.target, cases)
+    stored = _served(gate, gate.rival, list(found)) if gate.arguments.base else gate.stored.get("served", {})
+    return [judge.judge_instructions(case, stored[case], number) for case, number in found.items()]
+
+
+def _served(gate: Gate, tree: Target, cases: Sequence[str]) -> dict[str, float]:
+    trouble = instructions.missing()
+    if trouble and cases:
+        _note(gate, f"instructions of servers were not counted: {trouble}")
+        return {}
+    gate.runner.progress(f"instructions of {tree.label()} as a server")
+    return served.count(gate.runner, tree, cases)
+
+
+def _memory_judged(gate: Gate) -> list[Line]:
+    """Memory of idle connections against stored values, or those of a base tree."""
+    cases = _comparable_cases(gate, "memory", MEMORY)
+    found = _memory(gate, gate.target, cases)
+    stored = _memory(gate, gate.rival, list(found)) if gate.arguments.base else gate.stored.get("memory", {})
+    return [judge.judge_memory(f"idle connection of {case}", stored[case], size) for case, size in found.items()]
+
+
+def _memory(gate: Gate, tree: Target, cases: Sequence[str]) -> dict[str, float]:
+    """Bytes of an idle connection, by workload: the lowest of three, since pages of others may be among them."""
+    found = {}
+    for case in cases:
+        gate.runner.progress(f"idle connections of {tree.label()}, {case}")
+        one = Scenario(scenario.WORKLOADS[case], scenario.Mode(), Load("none", 1, 1, 0.0))
+        found[case] = min(memory.idle(gate.runner, tree, one, IDLE)["pss"] for _ in range(3))
+    return found
+
+
 def _calls(gate: Gate, tree: Target, cases: Sequence[str]) -> dict[str, float]:
     trouble = syscalls.missing()
     if trouble and cases:
@@ -428,6 +473,8 @@ def _store(gate: Gate) -> int:
     with process.pinned(gate.runner.cores.server):
         times = cputime.several(gate.target, _listed(gate.arguments.time), STORED_BLOCKS * cputime.PROCESSES)
     calls = _calls(gate, gate.target, _listed(gate.arguments.calls))
+    whole = _served(gate, gate.target, _listed(gate.arguments.served))
+    weighed = _memory(gate, gate.target, _listed(gate.arguments.memory))
     machine = judge.machine(gate.described)
     machines: dict[str, dict[str, Any]] = dict(old.get("machines", {}))
     measured = {name: round(one.value, 4) for name, one in found.items()}
@@ -447,7 +494,9 @@ def _store(gate: Gate) -> int:
         "identity": identity if counts else old.get("identity", identity),
         # Instructions and system calls apply to every machine.
         "instructions": {case: round(one, 1) for case, one in counts.items()} or old.get("instructions", {}),
+        "served": {case: round(one) for case, one in whole.items()} or old.get("served", {}),
         "calls": {case: round(one, 2) for case, one in calls.items()} or old.get("calls", {}),
+        "memory": {case: round(one) for case, one in weighed.items()} or old.get("memory", {}),
         "machines": machines,
     }
     _write(gate.arguments.stored, values)

@@ -232,25 +232,26 @@ def _each_count(work: Work, target: Target, workload: str) -> list[dict[str, flo
     found = []
     for count in work.idle:
         try:
-            found.append(_idle(work, target, workload, count))
+            found.append(
+                idle(work.runner, target, replace(work.scenario, workload=scenario.WORKLOADS[workload]), count)
+            )
         except (BenchError, OSError) as exc:
             work.notes.append(f"{target.label()}: {count} idle: {exc}")
     return found
 
 
-def _idle(work: Work, target: Target, workload: str, count: int) -> dict[str, float]:
+def idle(runner: Runner, target: Target, one: Scenario, count: int) -> dict[str, float]:
     """Memory and collector objects per open connection after its first exchange."""
     inside = target.python != "none"
-    one = replace(work.scenario, workload=scenario.WORKLOADS[workload])
     patient = {key: value for key, value in PATIENT.items() if key in target.allowed}
     target = replace(target, options={**target.options, **patient})
-    with work.runner.alone(target, one, inside=inside) as (server, directory):
-        with Client(server.port) as client:
+    with runner.alone(target, one, inside=inside) as (server, directory):
+        with Client(server.port, tls=one.workload.tls) as client:
             _open(client, one, FIRST)
         time.sleep(SETTLE)
         objects = _objects(server, directory) if inside else 0
         before = process.read_memory(server.pid)
-        with Client(server.port) as client:
+        with Client(server.port, tls=one.workload.tls) as client:
             _open(client, one, count)
             time.sleep(SETTLE)
             after = process.read_memory(server.pid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import random
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench import cputime, environment, instructions, judge, model, slowing, stats, syscalls, tables, targets
+from bench import cputime, environment, instructions, judge, model, served, slowing, stats, syscalls, tables, targets
 from bench import trees as staging
 from bench.__main__ import main
 from bench.commands import common
@@ -141,7 +142,7 @@ def gate(trees: Trees, tmp_path: Path) -> Callable[..., int]:
 
     def run(*arguments: str) -> int:
         fixed = ("--target", f"ours:root={trees.tree}", "--stored", str(tmp_path / "gate.json"), "--markdown")
-        return main(["gate", *fixed, "--time", "", "--calls", "", *arguments])
+        return main(["gate", *fixed, "--time", "", "--calls", "", "--served", "", "--memory", "", *arguments])
 
     return run
 
@@ -215,7 +216,7 @@ def test_a_tenth_more_time_is_seen_twenty_times_out_of_twenty_by_processes_that_
     assert [judged(1.1) for _ in range(20)] == [True] * 20
 
 
-PARTS = ("--workload", "", "--cases", "")
+PARTS = ("--workload", "", "--cases", "", "--served", "", "--memory", "")
 
 
 @pytest.mark.deep
@@ -260,6 +261,48 @@ def test_cpu_time_and_system_calls_are_held_against_stored_ones(
     assert "unknown case 'native:odd' of --time: choose from native:get" in capsys.readouterr().err
 
 
+def test_whole_servers_and_idle_connections_are_held_against_stored_ones(
+    trees: Trees, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, sizes = {"tls get": 28000.0, "import": 5e8}, {"hello": 780.0, "h2": 2300.0}
+    weighed: list[str] = []
+
+    def idle(runner: Any, target: Target, one: Any, count: int) -> dict[str, float]:
+        weighed.append(one.workload.name)
+        # Pages of others are among them at times.
+        return {"pss": sizes[one.workload.name] + 500 * (len(weighed) % 3)}
+
+    monkeypatch.setattr(instructions, "missing", lambda: None)
+    monkeypatch.setattr(served, "count", lambda runner, target, cases: {case: whole[case] for case in cases})
+    monkeypatch.setattr(importlib.import_module("bench.commands.memory"), "idle", idle)
+    none = ("--workload", "", "--cases", "", "--time", "", "--calls", "", "--markdown")
+    chosen = ("--served", "tls get,import", "--memory", "hello,h2")
+    fixed = ("--target", f"ours:root={trees.tree}", "--stored", str(tmp_path / "gate.json"))
+
+    def run(*arguments: str) -> int:
+        capsys.readouterr()
+        return main(["gate", *fixed, *none, *chosen, *arguments])
+
+    assert run("--update") == 0
+    stored = json.loads((tmp_path / "gate.json").read_text())
+    assert (stored["served"], stored["memory"]) == (whole, sizes)
+    assert run() == 0
+    assert run("--base", str(trees.base)) == 0
+    whole["import"] *= 1.03
+    assert run() == 1
+    assert capsys.readouterr().err.endswith("bench: regression: instructions, import\n")
+    whole["import"], sizes["hello"] = 5e8, 860.0
+    assert run() == 1
+    assert capsys.readouterr().err.endswith("bench: regression: KiB, idle connection of hello\n")
+    monkeypatch.setattr(instructions, "missing", lambda: "valgrind is not installed (apt-get install valgrind)")
+    sizes["hello"] = 780.0
+    assert run() == 0
+    assert "instructions of servers were not counted: valgrind is not installed" in capsys.readouterr().out
+    chosen = ("--served", "odd", "--memory", "")
+    assert run() == 1
+    assert "unknown case 'odd' of --served: choose from tls get" in capsys.readouterr().err
+
+
 @pytest.mark.deep
 def test_the_proof_shows_what_passes_and_what_is_caught(
     trees: Trees, monkeypatch: pytest.MonkeyPatch, counting: dict[str, float], capsys: pytest.CaptureFixture[str]
@@ -275,7 +318,8 @@ def test_the_proof_shows_what_passes_and_what_is_caught(
         return {case: counting[case] * (1.1 if slow else 1.0) for case in cases}
 
     monkeypatch.setattr(instructions, "count", count)
-    order = ["gate", "--prove", "--times", "2", "--cases", "h11:get", "--time", "", "--calls", "", "--markdown"]
+    none = [word for part in ("time", "calls", "served", "memory") for word in (f"--{part}", "")]
+    order = ["gate", "--prove", "--times", "2", "--cases", "h11:get", *none, "--markdown"]
     assert main([*order, "--target", f"ours:root={trees.tree}"]) == 1
     out = capsys.readouterr().out
     assert "| unchanged | 2 | 0 | - |" in out

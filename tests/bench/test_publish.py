@@ -103,7 +103,7 @@ def test_parts_are_measured_kept_and_written(measured: list[str], tmp_path: Path
     assert _publish() == 0
     assert [line.partition(" --output")[0].partition(" --stored")[0] for line in measured] == [
         *("compare ours upstream", "run ours", "startup ours"),
-        *("gate --update --tool wrk", "gate --update --tool closedloop --cases= --time= --calls="),
+        *("gate --update --tool wrk", "gate --update --tool closedloop --cases= --time= --calls= --served= --memory="),
     ]
     assert len(model.load(tmp_path / "baselines" / "performance.json").samples) == 2
     report = (tmp_path / "root" / "docs" / "benchmarks" / "index.md").read_text()

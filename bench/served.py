@@ -1,0 +1,184 @@
+"""Instructions of a whole server, counted by callgrind: for TLS and HTTP/2, for importing, for a start with its end.
+
+The micro-benchmarks have no sockets. Here a server gets requests one by one, so that every one of them needs a turn
+of the event loop; the application marks where counting begins and ends. User space alone is counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import ssl
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench import instructions, process
+from bench.errors import BenchError
+from bench.load.http2 import PREFACE, SETTINGS, FrameReader, frame, get, section
+from bench.load.response import ResponseReader, request_bytes
+from bench.load.sockets import trusting
+from bench.model import Load
+from bench.plan import Scenario
+from bench.runner import Runner, server_environment, stage_applications
+from bench.scenario import WORKLOADS, Mode
+from bench.targets import Launch, Target, interpreter
+
+REQUESTS = ("tls get", "tls new", "h2 get")
+CASES = (*REQUESTS, "import", "start")
+FIRST, COUNTED = 30, 200
+# A handshake needs as much as a hundred requests.
+HANDSHAKES = 30
+MARK = "/mark"
+OUT = "callgrind.out"
+TIMEOUT = 120.0
+
+Ask = Callable[[str], None]
+
+
+def count(runner: Runner, target: Target, cases: Sequence[str]) -> dict[str, float]:
+    """Instructions of each case, by name; raises BenchError when valgrind is missing or the server fails."""
+    trouble = instructions.missing()
+    if trouble:
+        raise BenchError(trouble)
+    found: dict[str, float] = {}
+    if wanted := [case for case in cases if case in REQUESTS]:
+        found |= _requests(runner, target, wanted)
+    for case, order in (("import", _importing), ("start", _starting)):
+        if case in cases:
+            found[case] = _whole(target, order)
+    return found
+
+
+def _requests(runner: Runner, target: Target, cases: Sequence[str]) -> dict[str, float]:
+    workload = dataclasses.replace(WORKLOADS["tls"], app="marked")
+    one = Scenario(workload, Mode(), Load("none", 1, 1, 0.0))
+    found = {}
+    with runner.alone(_followed(target), one) as (server, directory):
+        out, dump = directory / "stage" / OUT, 0
+        for case in cases:
+            counted = HANDSHAKES if case == "tls new" else COUNTED
+            with _client(case, server.port) as client:
+                for _ in range(min(FIRST, counted)):
+                    client.ask("/")
+                client.ask(MARK)
+                for _ in range(counted):
+                    client.ask("/")
+                client.ask(MARK)
+            dump += 2
+            found[case] = instructions.total(out, dump) / counted
+    return found
+
+
+def _followed(target: Target) -> Target:
+    def command(launch: Launch) -> list[str]:
+        chosen = dataclasses.replace(launch, http2=True)
+        return [*_callgrind(OUT), "--dump-before=getpgid", *target.command(chosen)]
+
+    return dataclasses.replace(target, command=command)
+
+
+def _callgrind(out: str) -> list[str]:
+    return ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"]
+
+
+class _Client:
+    """One connection with a request at a time."""
+
+    def __init__(self, port: int, protocol: str) -> None:
+        context = trusting()
+        context.set_alpn_protocols([protocol])
+        plain = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock: ssl.SSLSocket = context.wrap_socket(plain)
+
+    def __enter__(self) -> _Client:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.sock.close()
+
+    def ask(self, path: str) -> None:
+        """Raises BenchError for another answer than 200."""
+        self.sock.sendall(request_bytes("GET", path, {}, b""))
+        reader = ResponseReader()
+        while not (answers := reader.feed(self.received())):
+            pass
+        if answers[0].status != 200:
+            raise BenchError(f"the server answers {answers[0].status} while its instructions are counted")
+
+    def received(self) -> bytes:
+        """What has come; raises BenchError when nothing comes."""
+        try:
+            data = self.sock.recv(262144)
+        except OSError as exc:
+            raise BenchError(f"no answer while instructions are counted: {exc}") from None
+        if not data:
+            raise BenchError("the server closed while its instructions were counted")
+        return data
+
+
+class _New(_Client):
+    """A connection for each request."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def ask(self, path: str) -> None:
+        with _Client(self._port, "http/1.1") as client:
+            client.ask(path)
+
+
+class _HTTP2(_Client):
+    """The same over HTTP/2."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port, "h2")
+        self._authority = f"127.0.0.1:{port}"
+        self._stream = 1
+        self._reader = FrameReader()
+        self.sock.sendall(PREFACE + frame(SETTINGS, 0, 0))
+
+    def ask(self, path: str) -> None:
+        self.sock.sendall(get(section(path, "https", self._authority), self._stream, 1))
+        self._stream += 2
+        ended = 0
+        while not ended:
+            ended, answer = self._reader.feed(self.received())
+            if answer:
+                self.sock.sendall(answer)
+
+
+def _client(case: str, port: int) -> _Client:
+    if case == "h2 get":
+        return _HTTP2(port)
+    return _New(port) if case == "tls new" else _Client(port, "http/1.1")
+
+
+def _importing(target: Target, stage: Path) -> list[str]:
+    return [interpreter(target), "-c", f"import {target.package}.main"]
+
+
+def _starting(target: Target, stage: Path) -> list[str]:
+    launch = Launch("bench_apps:ending", process.free_port(), Mode(), False, interpreter(target), target.options)
+    return target.command(launch)
+
+
+def _whole(target: Target, order: Callable[[Target, Path], list[str]]) -> float:
+    """All instructions of a program from its start to its end."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        stage = stage_applications(Path(name))
+        argv = [*_callgrind(OUT), *order(target, stage)]
+        environ = {**server_environment(target, stage), "PYTHONHASHSEED": "0"}
+        try:
+            done = subprocess.run(argv, cwd=stage, env=environ, capture_output=True, text=True, timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise BenchError(f"{target.label()} did not end within {TIMEOUT:g} s") from None
+        if done.returncode not in (0, -15):
+            told = [line for line in done.stderr.splitlines() if not line.startswith("==")]
+            raise BenchError(f"{target.label()} ended with status {done.returncode}: {(told or ['nothing said'])[-1]}")
+        return float(instructions.totalled(stage / OUT))
