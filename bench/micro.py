@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import gc
 import importlib
 import json
@@ -104,8 +105,12 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "websocket.send", "bytes": message["bytes"]})
 
 
+@functools.cache
 def configured(application: Any, *, access_log: bool = False) -> Any:
-    """A loaded configuration; with the access log it has the default logging, whose lines go nowhere."""
+    """A loaded configuration, which all connections share as in a server.
+
+    With the access log it has the default logging, whose lines go nowhere.
+    """
     if not access_log:
         config = resolve("uvicorn:Config")(app=application, access_log=False, lifespan="off", log_config=None)
         config.load()

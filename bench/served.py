@@ -109,7 +109,7 @@ class _Client:
             raise BenchError(f"the server answers {answers[0].status} while its instructions are counted")
 
     def received(self) -> bytes:
-        """What has come; raises BenchError when nothing comes."""
+        """Take the next bytes; raises BenchError when none come."""
         try:
             data = self.sock.recv(262144)
         except OSError as exc:

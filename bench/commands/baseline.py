@@ -1,6 +1,7 @@
 """`baseline save NAME FILE…` keeps results in the repository; `baseline compare` holds new ones against them.
 
 `baseline progress` shows new results beside the stored ones of upstream and this tree, without other servers installed.
+`baseline conclude` says in one line what a result comes to beside the stored one; exit status 1 if it is worse.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench import environment, merge, model, report, stats
+from bench import conclusions, environment, merge, model, report, stats
 from bench.commands import common
 from bench.errors import BenchError
 from bench.model import Result, Sample, usable
@@ -22,7 +23,7 @@ BASELINES = Path(__file__).resolve().parent.parent / "baselines"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to do, under which name, with which results."""
-    parser.add_argument("action", choices=["save", "compare", "progress"])
+    parser.add_argument("action", choices=["save", "compare", "progress", "conclude"])
     parser.add_argument("name", help="of the baseline: bench/baselines/NAME.json")
     parser.add_argument("files", nargs="+", type=Path, help="stored results of one kind and one environment")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
@@ -37,6 +38,10 @@ def execute(arguments: argparse.Namespace) -> int:
         common.told(f"saved as baseline {arguments.name}")
         return 0
     stored = read(arguments.name)
+    if arguments.action == "conclude":
+        conclusion = conclusions.of(stored, result)
+        print(f"conclusion: {conclusion.text}.")
+        return int(conclusion.is_worse)
     if arguments.action == "progress":
         common.print_table(progress(stored, result), as_markdown=arguments.markdown)
         try:

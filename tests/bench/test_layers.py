@@ -10,7 +10,7 @@ from bench.targets import HERE
 
 PURE = (
     *("model", "stats", "plan", "checks", "report", "tables", "charts", "page", "documents", "judge"),
-    *("machines", "merge", "parts", "poster", "publication", "scaling", "verdicts", "views"),
+    *("conclusions", "machines", "merge", "parts", "poster", "publication", "scaling", "verdicts", "views"),
 )
 # What touches files, processes, sockets or the clock.
 OUTSIDE = {"os", "subprocess", "socket", "time", "tempfile", "shutil", "threading", "signal"}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.__main__ import main as bench
+from tests.benchmarks.conclusion import concluded
 
 WORKLOADS = "hello,10k,json,headers,stream,files,echo,cpu,sleep"
 URL = "http://127.0.0.1:8000/"
@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
     if "--no-server" in arguments:
         arguments.remove("--no-server")
         command += ["--by-path", "--url", URL]
-    return bench([*command, *arguments])
+    return concluded([*command, *arguments], "concurrency")
 
 
 if __name__ == "__main__":

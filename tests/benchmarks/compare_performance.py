@@ -27,7 +27,7 @@ ALONE = ("--connections", "1,10,50,100", "--rounds", "3", "--seconds", "2", "--w
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit status of the measurement; a baseline of another machine is said, and no failure."""
+    """Exit status of the measurement or of its conclusion; a baseline of another machine is no failure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rival", default="upstream", help="what this tree is paired with")
     parser.add_argument("--baseline", help="name of the stored baseline")
@@ -36,12 +36,15 @@ def main(argv: Sequence[str]) -> int:
         targets.find_all([arguments.rival])
     except BenchError as exc:
         print(f"{exc}: without it, only the stored baseline can be compared with", file=sys.stderr)
+        print("paired ratios with intervals: make bench-setup, then this script again", file=sys.stderr)
         return alone(arguments.baseline or "concurrency", rest)
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         result = str(Path(name) / "comparison.json")
         status = bench(["compare", "ours", arguments.rival, "--output", result, *rest])
         if status == 0:
             bench(["baseline", "compare", arguments.baseline or "performance", result])
+            return bench(["baseline", "conclude", arguments.baseline or "performance", result])
+    print("conclusion: not measured, for the reason above")
     return status
 
 
@@ -51,8 +54,9 @@ def alone(baseline: str, rest: Sequence[str]) -> int:
         result = str(Path(name) / "run.json")
         status = bench(["run", "ours", *ALONE, "--output", result, *rest])
         if status == 0:
-            status = bench(["baseline", "progress", baseline, result])
-    print("paired ratios with intervals: make bench-setup, then this script again", file=sys.stderr)
+            bench(["baseline", "progress", baseline, result])
+            return bench(["baseline", "conclude", baseline, result])
+    print("conclusion: not measured, for the reason above")
     return status
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.__main__ import main as bench
+from tests.benchmarks.conclusion import concluded
 
 # Enough to tell them apart, in seconds.
 POOL = ("--operations", "20000", "--capacities", "100")
@@ -24,7 +24,7 @@ POOL = ("--operations", "20000", "--capacities", "100")
 
 def main(argv: Sequence[str]) -> int:
     """Run; the exit status is that of the harness."""
-    return bench(["micro", "--no-instructions", "--places", *argv]) or bench(["pool", *POOL])
+    return concluded(["micro", "--no-instructions", "--places", *argv], "micro", [["pool", *POOL]])
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.__main__ import main as bench
+from tests.benchmarks.conclusion import concluded
 
 ARGUMENTS = ["--tool", "httpx", "--connections", "1,10,50,100", "--seconds", "5", "--rounds", "1"]
 
 
 def main(argv: Sequence[str]) -> int:
     """Run; the exit status is that of the harness."""
-    return bench(["run", *ARGUMENTS, *argv])
+    return concluded(["run", *ARGUMENTS, *argv], "concurrency")
 
 
 if __name__ == "__main__":
