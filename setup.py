@@ -1,7 +1,8 @@
 """The Rust extension `uvicorn._native`; everything else about the package is in pyproject.toml.
 
 Without a Rust toolchain, or where the build fails, the installation succeeds in pure Python; with
-UVICORN_REQUIRE_NATIVE=1 it fails instead.
+UVICORN_REQUIRE_NATIVE=1 it fails instead. With UVICORN_TLS_PROVIDER=ring rustls encrypts by ring, not AWS-LC, which
+needs a C compiler for the processor.
 """
 
 import os
@@ -33,6 +34,14 @@ def manifest() -> str:
     return str(path)
 
 
+def provider() -> list[str]:
+    """The arguments of cargo for what encrypts."""
+    name = os.environ.get("UVICORN_TLS_PROVIDER", "aws-lc")
+    if name not in ("aws-lc", "ring"):
+        raise SystemExit(f"UVICORN_TLS_PROVIDER must be aws-lc or ring, not {name!r}")
+    return ["--no-default-features", "--features", name]
+
+
 def oldest_rust() -> str:
     """The first release that can build it."""
     found = re.search(r'^rust-version = "(.*)"', (SOURCES / "Cargo.toml").read_text(), flags=re.MULTILINE)
@@ -50,6 +59,7 @@ setup(
             path=manifest(),
             binding=Binding.PyO3,
             rust_version=f">={oldest_rust()}",
+            args=provider(),
             debug=False,
             optional=os.environ.get("UVICORN_REQUIRE_NATIVE") != "1",
         )

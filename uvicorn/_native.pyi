@@ -31,6 +31,7 @@ __all__ = [
     "ProbeResponder",
     "RequestResponseCycle",
     "SpanFields",
+    "TLS_PROVIDER",
     "TLSConfig",
     "Transport",
     "TransportSocket",
@@ -49,6 +50,9 @@ __all__ = [
 
 SOURCES: Final[str]
 """A hash of the sources it was built from: `native/fingerprint.py`."""
+
+TLS_PROVIDER: Final[str]
+"""What encrypts for rustls: `AWS-LC` or `ring`; empty where there is no rustls."""
 
 @final
 class Poller:

@@ -15,6 +15,7 @@ from uvicorn.config.errors import STARTUP_FAILURE, blaming
 from uvicorn.listening.sockets import setting_of, source_of
 from uvicorn.rules import shortcuts
 from uvicorn.tls.context import openssl_reason
+from uvicorn.tls.rustls import provider
 from uvicorn.tls.server_context import NamedCertificate
 
 DAY = 86400
@@ -109,7 +110,7 @@ def _encryption(config: Config, context: ssl.SSLContext) -> str:
     if config.tls == "openssl":
         return "OpenSSL"
     reason = openssl_reason(context)
-    return "rustls" if reason is None else f"OpenSSL, not rustls: {reason}"
+    return f"rustls, {provider()}" if reason is None else f"OpenSSL, not rustls: {reason}"
 
 
 def _of_certificate(config: Config, context: ssl.SSLContext) -> str:

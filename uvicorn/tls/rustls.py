@@ -42,6 +42,13 @@ def why_not() -> str | None:
     return None
 
 
+def provider() -> str:
+    """The library that encrypts for rustls: AWS-LC, or ring if the core was built so."""
+    from uvicorn._native import TLS_PROVIDER
+
+    return TLS_PROVIDER
+
+
 def configure(
     settings: TLSSettings, context: ServerContext, shown: Iterable[Shown], alpn_protocols: Sequence[str] | None
 ) -> TLSConfig:

@@ -94,6 +94,14 @@ mod native {
         None => "",
     };
 
+    /// What encrypts for rustls; empty where there is no rustls.
+    #[pymodule_export]
+    #[cfg(target_os = "linux")]
+    const TLS_PROVIDER: &str = tls::PROVIDER;
+    #[pymodule_export]
+    #[cfg(not(target_os = "linux"))]
+    const TLS_PROVIDER: &str = "";
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::base::panic::keep_panics();

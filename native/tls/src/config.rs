@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
@@ -17,7 +18,7 @@ use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use crate::hello::Hello;
 use crate::key;
 use crate::pem::sections;
-use crate::provider::{ALL_CIPHER_SUITES, provider};
+use crate::provider::{cipher_suites, provider};
 use crate::tickets::{KeySource, NoTickets, Tickets};
 use crate::verifier::{Accepting, error_of, path, text_of};
 
@@ -98,9 +99,13 @@ impl Config {
     ///
     /// Errors: a sentence without a full stop that says which part does not fit, or is not supported.
     pub fn new(settings: Settings<'_>) -> Result<Self, String> {
-        let mut provider = provider();
+        Self::with_provider(settings, provider())
+    }
+
+    /// The same with another provider of cryptography.
+    pub(crate) fn with_provider(settings: Settings<'_>, mut provider: CryptoProvider) -> Result<Self, String> {
         if let Some(wanted) = &settings.suites {
-            let find = |number: &u16| ALL_CIPHER_SUITES.iter().find(|suite| u16::from(suite.suite()) == *number);
+            let find = |number: &u16| cipher_suites().iter().find(|suite| u16::from(suite.suite()) == *number);
             provider.cipher_suites = wanted.iter().filter_map(find).copied().collect();
         }
         let provider = Arc::new(provider);
@@ -192,10 +197,7 @@ fn versions((lowest, highest): (u16, u16)) -> Result<Vec<&'static SupportedProto
     Ok(found)
 }
 
-fn verifier(
-    settings: &Settings<'_>,
-    provider: Arc<rustls::crypto::CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, String> {
+fn verifier(settings: &Settings<'_>, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
     let authorities = settings.authorities.unwrap_or_default();
     for section in sections(authorities).ok_or("the file of authorities is malformed")? {
@@ -237,7 +239,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    fn new(settings: &Settings<'_>, provider: &rustls::crypto::CryptoProvider) -> Result<Self, String> {
+    fn new(settings: &Settings<'_>, provider: &CryptoProvider) -> Result<Self, String> {
         let mut named = HashMap::new();
         let mut default = None;
         for certificate in &settings.certificates {
@@ -277,7 +279,7 @@ impl ResolvesServerCert for Hosts {
 fn certified(
     certificate: &Certificate<'_>,
     password: Option<&[u8]>,
-    provider: &rustls::crypto::CryptoProvider,
+    provider: &CryptoProvider,
 ) -> Result<CertifiedKey, String> {
     let chain = sections(certificate.chain).ok_or("the certificate is malformed")?;
     let chain: Vec<_> = chain

@@ -9,7 +9,16 @@
 //! the settings of a connection by its first message, and moves bytes.
 #![forbid(unsafe_code)]
 
+#[cfg(all(test, feature = "aws-lc"))]
+#[path = "../tests/common/mod.rs"]
+mod common;
+// Its name there.
+#[cfg(test)]
+extern crate self as tls;
+
 mod config;
+#[cfg(feature = "aws-lc")]
+mod direct;
 mod failure;
 mod hello;
 mod key;
@@ -22,6 +31,7 @@ mod verifier;
 
 pub use config::{Certificate, Config, Settings, TicketPolicy, Verify};
 pub use failure::{Failure, FailureKind};
+pub use provider::PROVIDER;
 pub use scratch::{Output, Scratch};
 pub use session::{Received, Session, Shaken};
 pub use tickets::{KEY, KeySource, PERIOD, TicketKeys};

@@ -9,13 +9,22 @@ pub(crate) use ring::aead;
 #[cfg(all(feature = "ring", not(feature = "aws-lc")))]
 use ring::rand;
 
-use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
+use rustls::{CipherSuite, SupportedCipherSuite};
 
 #[cfg(feature = "aws-lc")]
-pub(crate) use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
-#[cfg(all(feature = "ring", not(feature = "aws-lc")))]
-pub(crate) use rustls::crypto::ring::ALL_CIPHER_SUITES;
+use crate::direct;
+
+/// The name of the provider.
+pub const PROVIDER: &str = if cfg!(feature = "aws-lc") { "AWS-LC" } else { "ring" };
+
+/// All cipher suites of the provider, in its order.
+pub(crate) fn cipher_suites() -> &'static [SupportedCipherSuite] {
+    #[cfg(feature = "aws-lc")]
+    return &direct::CIPHER_SUITES;
+    #[cfg(all(feature = "ring", not(feature = "aws-lc")))]
+    return rustls::crypto::ring::ALL_CIPHER_SUITES;
+}
 
 /// Everything that a server needs of the provider, in the order of preference.
 ///
@@ -32,6 +41,7 @@ pub(crate) fn provider() -> CryptoProvider {
     };
     #[cfg(all(feature = "ring", not(feature = "aws-lc")))]
     let mut provider = rustls::crypto::ring::default_provider();
+    provider.cipher_suites = cipher_suites().to_vec();
     // The sort is stable: versions and kinds of certificates do not compete for a client.
     provider.cipher_suites.sort_by_key(|suite| match suite.suite() {
         CipherSuite::TLS13_AES_128_GCM_SHA256

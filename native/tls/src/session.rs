@@ -16,6 +16,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use rustls::{Error, HandshakeKind};
 
 use crate::config::Config;
+#[cfg(feature = "aws-lc")]
+use crate::direct;
 use crate::failure::{Failure, FailureKind};
 use crate::hello::Reading;
 use crate::scratch::Scratch;
@@ -28,6 +30,9 @@ const OVERHEAD: usize = 40;
 /// The most of records that are kept: a message of the longest that rustls reads (64 KiB) in records of 64 bytes. They are
 /// copied with each read, so one in records of single bytes would cost more than it costs the client.
 const MOST_KEPT: usize = 96 * 1024;
+
+/// Full records that are encrypted at once.
+const MOST_PLACED: usize = 8;
 
 /// What encrypts, once the handshake is complete.
 type Traffic<'a> = WriteTraffic<'a, ServerConnectionData>;
@@ -464,10 +469,24 @@ fn encode(
 }
 
 fn encrypt(scratch: &mut Scratch, traffic: &mut Traffic<'_>, data: &[u8]) -> Result<(), Failure> {
-    if data.is_empty() {
-        return Ok(());
-    }
-    sealed(scratch, data.len(), |room| traffic.encrypt(data, room))
+    data.chunks(MOST_PLACED * FRAGMENT).try_for_each(|data| {
+        #[cfg(feature = "aws-lc")]
+        if encrypt_placed(scratch, traffic, data) {
+            return Ok(());
+        }
+        sealed(scratch, data.len(), |room| traffic.encrypt(data, room))
+    })
+}
+
+/// Encrypt into the output itself. Returns false, and does nothing, with a suite that cannot do it, if records of the
+/// handshake come first, and if the keys are exhausted.
+#[cfg(feature = "aws-lc")]
+fn encrypt_placed(scratch: &mut Scratch, traffic: &mut Traffic<'_>, data: &[u8]) -> bool {
+    let count = data.len().div_ceil(FRAGMENT);
+    scratch.output.room(data.len() + count * OVERHEAD);
+    let mut empty = [0; MOST_PLACED * direct::EMPTY];
+    let room = empty.get_mut(..count * direct::EMPTY).unwrap_or_default();
+    direct::placed(&mut scratch.output, || traffic.encrypt(data, room)).is_ok()
 }
 
 /// Have `seal` write `length` bytes, encrypted, behind the output.

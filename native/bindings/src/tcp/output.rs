@@ -10,7 +10,7 @@ use super::socket::Socket;
 use super::states::{Phase, Writing};
 use super::sys::{Descriptor, os_error};
 use super::tls::engine::Tls;
-use super::tls::shared::{PIECE, send};
+use super::tls::shared::send;
 
 /// Bytes that one connection may give the kernel while others wait. A peer that takes them as fast as they come would
 /// otherwise have the loop to itself for as long as its download lasts.
@@ -116,7 +116,7 @@ impl Socket {
         }
         let bytes = body.as_bytes();
         let direct = match &self.tls {
-            Some(_) => bytes.get(..PIECE.saturating_sub(head.len())).unwrap_or(bytes),
+            Some(tls) => tls.first(head, bytes),
             None => bytes,
         };
         let sent = if head.is_empty() {

@@ -9,7 +9,10 @@ use rcgen::{
     KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use rustls::crypto::CryptoProvider;
-use rustls::crypto::aws_lc_rs::kx_group;
+#[cfg(feature = "aws-lc")]
+use rustls::crypto::aws_lc_rs as crypto;
+#[cfg(not(feature = "aws-lc"))]
+use rustls::crypto::ring as crypto;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
 use tls::{Certificate, Config, Failure, Scratch, Session, Settings, TicketPolicy, Verify};
@@ -76,10 +79,14 @@ impl Pki {
     pub fn client(&self, versions: &[&'static SupportedProtocolVersion], own: Option<&Pair>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.clone()).unwrap();
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
         // As browsers order them.
-        let kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1];
-        let provider = Arc::new(CryptoProvider { kx_groups, ..provider });
+        let kx_groups = vec![
+            #[cfg(feature = "aws-lc")]
+            crypto::kx_group::X25519MLKEM768,
+            crypto::kx_group::X25519,
+            crypto::kx_group::SECP256R1,
+        ];
+        let provider = Arc::new(CryptoProvider { kx_groups, ..crypto::default_provider() });
         let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
         let builder = builder.with_root_certificates(roots);
         match own {

@@ -110,6 +110,16 @@ impl Tls {
         engine!(self, tls => tls.receive(py, descriptor, buffer))
     }
 
+    /// How much of `body` is written with a `head`: one piece together.
+    pub(crate) fn first<'a>(&self, head: &[u8], body: &'a [u8]) -> &'a [u8] {
+        let most = match self {
+            Self::OpenSsl(_) => PIECE.saturating_sub(head.len()),
+            #[cfg(target_os = "linux")]
+            Self::Rustls(_) => rustls::together(body.len()),
+        };
+        body.get(..most).unwrap_or(body)
+    }
+
     /// Encrypt and send as much of `pieces` as the kernel takes; returns how many bytes that is.
     pub(crate) fn send(&self, py: Python<'_>, descriptor: &Descriptor, pieces: &[IoSlice<'_>]) -> PyResult<usize> {
         engine!(self, tls => tls.send(py, descriptor, pieces))
@@ -133,7 +143,9 @@ impl Tls {
                 // It calls no Python.
                 let output = output.borrow();
                 (output.len() > 0)
-                    .then(|| output.give(py, |pieces| tls.send_most(py, descriptor, pieces, rustls::MOST)))
+                    .then(|| {
+                        output.give(py, |pieces| tls.send_most(py, descriptor, pieces, rustls::together(output.len())))
+                    })
                     .transpose()
             }
         }
