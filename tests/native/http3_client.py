@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import socket
 import ssl
@@ -28,8 +29,10 @@ from tests.native.test_encrypted import RustlsContext, rustls_config
 from tests.protocols.harness import make_config
 from tests.utils import PATIENCE, wait_until
 from uvicorn._native import HTTP3Listener, Poller
+from uvicorn.metrics.page import Page
 from uvicorn.protocols.http.native_impl import NativeProtocol
 from uvicorn.serving.state import ServerState
+from uvicorn.tls.connection import TLSConnection
 
 NO_ERROR, _, INTERNAL_ERROR = range(0x100, 0x103)
 REQUEST_REJECTED, REQUEST_CANCELLED, _, MESSAGE_ERROR = range(0x10B, 0x10F)
@@ -189,23 +192,34 @@ class Service:
 
 @asynccontextmanager
 async def serve(
-    app: Any, certificate: trustme.LeafCert, *, enter: Any = None, tickets: str = "none", **settings: Any
+    app: Any,
+    certificate: trustme.LeafCert,
+    *,
+    enter: Any = None,
+    tickets: str = "none",
+    page: Page | None = None,
+    own_headers: list[tuple[bytes, bytes]] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Service]:
-    """Serve `app`; on exit nothing of it is left."""
+    """Serve `app`, count on `page`, and add `own_headers`; on exit nothing of it is left."""
     own = {name: settings.pop(name) for name in list(settings) if name.startswith("http3_")}
     config = make_config(app, NativeProtocol, **settings)
     for name, value in {"http3": True, **own}.items():  # files of certificates are not needed
         setattr(config, name, value)
     state = ServerState()
-    state.configure(headers=config.encoded_headers, date_header=config.date_header)
+    state.configure(headers=[*config.encoded_headers, *(own_headers or [])], date_header=config.date_header)
+    state.metrics = page
     context = RustlsContext(ssl.PROTOCOL_TLS_SERVER)
-    context.rustls = rustls_config(certificate, tickets=tickets)
+    context.rustls = rustls_config(certificate, tickets=tickets, describe=functools.partial(TLSConnection, context))
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
     sock.setblocking(False)
     port = sock.getsockname()[1]
+    poller = Poller(asyncio.get_running_loop())
+    if page is not None:
+        poller.measure(page.words)
     listener = HTTP3Listener(
-        poller=Poller(asyncio.get_running_loop()),
+        poller=poller,
         descriptors=[sock.detach()],
         factory=NativeProtocol.factory(config, state, {}),
         context=context,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import ssl
 import struct
 import sys
 from pathlib import Path
@@ -28,6 +30,9 @@ from tests.native.http3_client import (
 )
 from tests.protocols.harness import body_of, respond
 from tests.utils import turns, wait_until
+from uvicorn.listening.udp_steering import MARK
+from uvicorn.metrics.page import Page
+from uvicorn.observing.exposition import WorkerFigures, render
 
 anyio_backend = loops.one
 
@@ -543,3 +548,85 @@ async def test_requests_are_counted(tls_certificate: trustme.LeafCert) -> None:
         assert (await client.ask()).status == 200
         cores: Any = service.state.protocol_settings
         assert cores.total_requests == 1
+
+
+async def test_metrics_have_datagrams_handshakes_and_early_data(tls_certificate: trustme.LeafCert) -> None:
+    page = Page.make()
+    tickets: list[Any] = []
+    settings: dict[str, Any] = {"page": page, "tickets": "own", "http3_early_data": True}
+    async with serve(respond(), tls_certificate, **settings) as service:
+        async with service.connect(ticket_handler=tickets.append) as client:
+            assert (await client.ask()).status == 200
+            await wait_until(lambda: bool(tickets))
+            found = told(page)
+            assert found['http_connections{version="3"}'] == 1
+            assert found['udp_bytes_total{direction="sent"}'] > found['udp_datagrams_total{direction="sent"}'] > 0
+            assert found['udp_bytes_total{direction="received"}'] > 1200
+            # Another address, without a word of it.
+            other = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+            other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            other.bind(("::", 0))
+            loop = asyncio.get_running_loop()
+            transport, _ = await loop.create_datagram_endpoint(lambda: Relay(client), sock=other)
+            client._transport = transport
+            assert (await client.ask()).status == 200
+        transport.close()
+        async with service.connect(wait=False, session_ticket=tickets[-1]) as client:
+            streams = [client.send(method=method) for method in ("BREW", "POST")]
+            assert [(await client.answer(stream)).status for stream in streams] == [425, 425]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as strange:
+            strange.connect(("127.0.0.1", service.port))
+            strange.send(b"\xc0\x1a\x2a\x3a\x4a\x08" + bytes(8) + b"\x08" + bytes(1200))  # of another version
+            strange.send(b"\x40" + bytes([0, MARK, 0]) + bytes(80))  # of a connection of an earlier process
+        await wait_until(lambda: told(page)['quic_replies_total{kind="stateless_reset"}'] == 1)
+        await service.idle()
+    expected = {
+        'http_connections{version="3"}': 0,
+        'http_connections_opened_total{version="3"}': 2,
+        'quic_handshakes_total{outcome="complete"}': 2,
+        'quic_handshakes_total{outcome="failed"}': 0,
+        'quic_early_data_total{outcome="accepted"}': 1,
+        'quic_early_data_total{outcome="refused"}': 2,
+        'quic_replies_total{kind="version_negotiation"}': 1,
+        'quic_replies_total{kind="retry"}': 0,
+        "quic_packets_lost_total": 0,
+        "quic_migrations_total": 1,
+        'requests_total{method="GET",status="2xx"}': 2,
+        'requests_total{method="POST",status="4xx"}': 1,
+        'requests_total{method="other",status="4xx"}': 1,
+    }
+    assert {name: told(page)[name] for name in expected} == expected
+
+
+class Relay(asyncio.DatagramProtocol):
+    """Hands on what comes to another socket of a client."""
+
+    def __init__(self, client: HTTP3Client) -> None:
+        self._client = client
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self._client.datagram_received(data, addr)
+
+
+def told(page: Page) -> dict[str, float]:
+    """What the metrics of these numbers say."""
+    lines = [line for line in render(list(page.words), WorkerFigures({}, {})).splitlines() if line[0] != "#"]
+    return {name.removeprefix("uvicorn_"): float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+async def test_alt_svc_is_sent_over_http3_only_if_the_user_sets_it(tls_certificate: trustme.LeafCert) -> None:
+    own = [(b"alt-svc", b'h3=":1"'), (b"x-own", b"1")]
+    async with serve(respond(), tls_certificate, own_headers=own) as service, service.connect() as client:
+        answer = await client.ask()
+        assert answer.headers["x-own"] == "1" and "alt-svc" not in answer.headers
+    headers = [("alt-svc", 'h3=":2"')]
+    async with serve(respond(), tls_certificate, headers=headers) as service, service.connect() as client:
+        assert (await client.ask()).headers["alt-svc"] == 'h3=":2"'
+
+
+async def test_the_protocol_says_that_it_is_encrypted(tls_certificate: trustme.LeafCert) -> None:
+    async with serve(respond(), tls_certificate) as service, service.connect() as client:
+        assert (await client.ask()).status == 200
+        (protocol,) = cast(Any, service.state.connections)
+        assert protocol.scheme == "https"
+        assert isinstance(protocol.transport.get_extra_info("sslcontext"), ssl.SSLContext)

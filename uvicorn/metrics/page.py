@@ -181,6 +181,42 @@ HANDSHAKES_NOT_TLS = _places.take()
 """What the client has sent is not TLS."""
 OTHER_HANDSHAKE_FAILURES = _places.take()
 """The client has sent malformed or unexpected messages, most of the time."""
+HTTP2_OPENED = _places.take()
+"""Connections that were served by HTTP/2."""
+HTTP2_CLOSED = _places.take(ends=HTTP2_OPENED)
+"""Those of them that have closed."""
+HTTP3_OPENED = _places.take()
+"""Connections that were served by HTTP/3."""
+HTTP3_CLOSED = _places.take(ends=HTTP3_OPENED)
+"""Those of them that have closed."""
+UDP_RECEIVED = _places.take()
+"""Datagrams that have come; the numbers from here to `EARLY_REFUSED` are those of QUIC."""
+UDP_SENT = _places.take()
+"""Datagrams that the kernel has taken."""
+UDP_BYTES_RECEIVED = _places.take()
+"""Bytes of the datagrams that have come."""
+UDP_BYTES_SENT = _places.take()
+"""Bytes of those that the kernel has taken."""
+QUIC_HANDSHAKES = _places.take()
+"""Handshakes that are complete."""
+QUIC_HANDSHAKES_FAILED = _places.take()
+"""Handshakes that have failed, those of clients that have disappeared included."""
+QUIC_RETRIES = _places.take()
+"""New clients that had to come again with a token."""
+QUIC_REFUSED = _places.take()
+"""New clients that were refused: there are too many, their token is not valid, or the worker ends."""
+QUIC_VERSIONS_OFFERED = _places.take()
+"""Answers to clients of other versions of QUIC."""
+QUIC_RESETS_SENT = _places.take()
+"""Stateless resets: answers to packets of connections that no longer exist."""
+QUIC_LOST = _places.take()
+"""Packets that clients have not acknowledged in time."""
+QUIC_MOVED = _places.take()
+"""Connections that have gone on from another address of the client."""
+EARLY_ACCEPTED = _places.take()
+"""Connections whose early data was read."""
+EARLY_REFUSED = _places.take()
+"""Requests in early data that were refused by 425."""
 
 PLACES = _places.taken
 """The number of places."""
@@ -310,6 +346,66 @@ FAMILIES = (
             ('reason="other"', OTHER_HANDSHAKE_FAILURES, None),
         ),
         needs=HANDSHAKES_BEGUN,
+    ),
+    Family(
+        "http_connections",
+        "gauge",
+        "Open connections of HTTP/2 and HTTP/3.",
+        (('version="2"', HTTP2_OPENED, HTTP2_CLOSED), ('version="3"', HTTP3_OPENED, HTTP3_CLOSED)),
+    ),
+    Family(
+        "http_connections_opened_total",
+        "counter",
+        "Connections served by HTTP/2 and HTTP/3.",
+        (('version="2"', HTTP2_OPENED, None), ('version="3"', HTTP3_OPENED, None)),
+    ),
+    Family(
+        "udp_datagrams_total",
+        "counter",
+        "UDP datagrams of HTTP/3.",
+        (('direction="received"', UDP_RECEIVED, None), ('direction="sent"', UDP_SENT, None)),
+        needs=UDP_RECEIVED,
+    ),
+    Family(
+        "udp_bytes_total",
+        "counter",
+        "Bytes of these datagrams.",
+        (('direction="received"', UDP_BYTES_RECEIVED, None), ('direction="sent"', UDP_BYTES_SENT, None)),
+        needs=UDP_RECEIVED,
+    ),
+    Family(
+        "quic_handshakes_total",
+        "counter",
+        "QUIC handshakes, which also count as TLS handshakes: complete or failed.",
+        (('outcome="complete"', QUIC_HANDSHAKES, None), ('outcome="failed"', QUIC_HANDSHAKES_FAILED, None)),
+        needs=UDP_RECEIVED,
+    ),
+    Family(
+        "quic_replies_total",
+        "counter",
+        "Datagrams sent without a connection: Retry, refusal, version negotiation, stateless reset.",
+        (
+            ('kind="retry"', QUIC_RETRIES, None),
+            ('kind="refused"', QUIC_REFUSED, None),
+            ('kind="version_negotiation"', QUIC_VERSIONS_OFFERED, None),
+            ('kind="stateless_reset"', QUIC_RESETS_SENT, None),
+        ),
+        needs=UDP_RECEIVED,
+    ),
+    Family("quic_packets_lost_total", "counter", "QUIC packets lost.", (("", QUIC_LOST, None),), UDP_RECEIVED),
+    Family(
+        "quic_migrations_total",
+        "counter",
+        "Changes of a client's address during a connection.",
+        (("", QUIC_MOVED, None),),
+        UDP_RECEIVED,
+    ),
+    Family(
+        "quic_early_data_total",
+        "counter",
+        "Connections whose early data was accepted, and requests in it that were answered with 425.",
+        (('outcome="accepted"', EARLY_ACCEPTED, None), ('outcome="refused"', EARLY_REFUSED, None)),
+        needs=EARLY_ACCEPTED,
     ),
 )
 """Numbers that are exposed as they are counted; `exposition` computes the others."""

@@ -352,6 +352,11 @@ impl Connection {
         self.inner.local_ip()
     }
 
+    /// Whether the client's early data was accepted.
+    pub fn has_early_data(&self) -> bool {
+        self.inner.has_0rtt()
+    }
+
     /// Numbers about it.
     pub fn statistics(&self) -> Statistics {
         let all = self.inner.stats();

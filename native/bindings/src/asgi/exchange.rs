@@ -99,10 +99,10 @@ pub(super) struct Seat {
 impl Host {
     /// Count a request that the server answers itself, even one without an exchange.
     #[cold]
-    pub(crate) fn count_refusal(&self, exchange: Option<&Exchange>, status: u16) {
+    pub(crate) fn count_refusal(&self, exchange: Option<&Exchange>, status: u16, method: Method) {
         let is_noted = exchange.is_some_and(|exchange| exchange.note_refusal(status));
         if !is_noted && let Some(metrics) = &self.metrics {
-            metrics.refuse(status);
+            metrics.refuse(status, method);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
+use wire::method::Method;
 
 use super::conversation::Function;
 use super::exchange::{Exchange, State};
@@ -50,7 +51,7 @@ impl Exchange {
         if self.state() != State::Idle {
             return self.break_off(py);
         }
-        self.host.count_refusal(Some(self), gate::STATUS);
+        self.host.count_refusal(Some(self), gate::STATUS, Method::Other);
         self.stream.answer(py, gate::STATUS, TEXT, self.own_field(py).as_ref(), false)?;
         self.stream.end(py)?;
         if self.is_disconnected() { Ok(()) } else { self.disconnect(py, false) }

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use wire::error::{Error, Refusal};
+use wire::method::Method;
 use wire::texts;
 
 /// Why a request is answered by the server itself.
 pub(crate) struct Refused {
     refusal: Refusal,
     reason: String,
+    /// As far as the head was read.
+    method: Method,
 }
 
 impl Refused {
@@ -19,7 +22,16 @@ impl Refused {
 
     /// A deadline has passed.
     pub(crate) fn late(refusal: Refusal, deadline: Option<Duration>) -> Self {
-        Self { refusal, reason: refusal.reason(deadline.unwrap_or_default().as_secs_f64()) }
+        Self { refusal, reason: refusal.reason(deadline.unwrap_or_default().as_secs_f64()), method: Method::Other }
+    }
+
+    /// The request has this method.
+    pub(crate) fn of(self, method: Method) -> Self {
+        Self { method, ..self }
+    }
+
+    pub(crate) fn method(&self) -> Method {
+        self.method
     }
 
     pub(crate) fn status(&self) -> u16 {
@@ -48,6 +60,6 @@ impl Refused {
 
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
-        Self { refusal: error.refusal, reason: error.reason() }
+        Self { refusal: error.refusal, reason: error.reason(), method: Method::Other }
     }
 }

@@ -90,10 +90,10 @@ impl Metrics {
 
     /// The client's bytes were not a request, or not one that could be served.
     #[cold]
-    pub(crate) fn refuse(&self, status: u16) {
-        self.count(places::OTHER_METHOD, status);
+    pub(crate) fn refuse(&self, status: u16, method: Method) {
+        self.count(method as usize, status);
         if let Some(routes) = &self.routes {
-            routes.refuse(&self.words, places::OTHER_METHOD, status);
+            routes.refuse(&self.words, method as usize, status);
         }
     }
 

@@ -109,8 +109,44 @@ pub(crate) const HANDSHAKE_ALERTS: usize = 184;
 pub(crate) const HANDSHAKES_NOT_TLS: usize = 185;
 /// The client has sent malformed or unexpected messages, most of the time.
 pub(crate) const OTHER_HANDSHAKE_FAILURES: usize = 186;
+/// Connections that were served by HTTP/2.
+pub(crate) const HTTP2_OPENED: usize = 187;
+/// Those of them that have closed.
+pub(crate) const HTTP2_CLOSED: usize = 188;
+/// Connections that were served by HTTP/3.
+pub(crate) const HTTP3_OPENED: usize = 189;
+/// Those of them that have closed.
+pub(crate) const HTTP3_CLOSED: usize = 190;
+/// Datagrams that have come; the numbers from here to `EARLY_REFUSED` are those of QUIC.
+pub(crate) const UDP_RECEIVED: usize = 191;
+/// Datagrams that the kernel has taken.
+pub(crate) const UDP_SENT: usize = 192;
+/// Bytes of the datagrams that have come.
+pub(crate) const UDP_BYTES_RECEIVED: usize = 193;
+/// Bytes of those that the kernel has taken.
+pub(crate) const UDP_BYTES_SENT: usize = 194;
+/// Handshakes that are complete.
+pub(crate) const QUIC_HANDSHAKES: usize = 195;
+/// Handshakes that have failed, those of clients that have disappeared included.
+pub(crate) const QUIC_HANDSHAKES_FAILED: usize = 196;
+/// New clients that had to come again with a token.
+pub(crate) const QUIC_RETRIES: usize = 197;
+/// New clients that were refused: there are too many, their token is not valid, or the worker ends.
+pub(crate) const QUIC_REFUSED: usize = 198;
+/// Answers to clients of other versions of QUIC.
+pub(crate) const QUIC_VERSIONS_OFFERED: usize = 199;
+/// Stateless resets: answers to packets of connections that no longer exist.
+pub(crate) const QUIC_RESETS_SENT: usize = 200;
+/// Packets that clients have not acknowledged in time.
+pub(crate) const QUIC_LOST: usize = 201;
+/// Connections that have gone on from another address of the client.
+pub(crate) const QUIC_MOVED: usize = 202;
+/// Connections whose early data was read.
+pub(crate) const EARLY_ACCEPTED: usize = 203;
+/// Requests in early data that were refused by 425.
+pub(crate) const EARLY_REFUSED: usize = 204;
 /// The number of places.
-pub(crate) const PLACES: usize = 187;
+pub(crate) const PLACES: usize = 205;
 /// Nanoseconds up to which each bucket of a histogram counts.
 pub(crate) const BOUNDS: [u64; 14] = [
     500_000,

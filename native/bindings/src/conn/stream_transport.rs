@@ -27,6 +27,10 @@ impl StreamTransport {
             "peername" => Some(client),
             "sockname" => Some(server),
             "ssl_object" => ssl_object.map_or(Ok(None), |object| object.get(py))?.or(default),
+            "sslcontext" => {
+                let object = ssl_object.map_or(Ok(None), |object| object.get(py))?;
+                object.map(|object| object.getattr(py, "context")).transpose()?.or(default)
+            }
             _ => default,
         })
     }

@@ -31,7 +31,7 @@ impl Connection {
                 self.abort_response(py, exchange.is_in_body())
             }
             exchange => {
-                self.core.host.count_refusal(exchange.as_deref(), status);
+                self.core.host.count_refusal(exchange.as_deref(), status, refused.method());
                 self.say(py, status, refused.text())?;
                 self.close(py, true)
             }

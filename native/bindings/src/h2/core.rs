@@ -64,7 +64,7 @@ impl Core {
             own_settings,
             ping_interval: seconds(config, "http2_ping_interval")?,
             ping_timeout: seconds(config, "http2_ping_timeout")?.unwrap_or_default(),
-            sections: Sections::new(home.settings.reuse),
+            sections: Sections::new(home.settings.reuse, None),
             host: runner.host.clone(),
             runner,
             hub,

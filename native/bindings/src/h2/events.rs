@@ -8,6 +8,7 @@ use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 use super::connection::Connection;
 use super::deadline::LAST;
 use super::states::Ending;
+use crate::base::places;
 use crate::base::task::Start;
 use crate::conn::carried::{Carried, Life, Sides};
 use crate::conn::carrier::Carrier;
@@ -31,6 +32,7 @@ impl Connection {
         self.sides.attach(protocol, carrier);
         let _ = self.own.set(Rc::downgrade(self));
         self.guard(py, "connection_made", |connection| {
+            connection.core.count(places::HTTP2_OPENED);
             connection.start.set(Start::of(&connection.core, py)?);
             connection.on_carrier(py, |carrier| carrier.keep_little(py, UNSENT))?;
             connection.enter_deadlines();
@@ -137,6 +139,8 @@ impl Connection {
 }
 
 impl Carried for Connection {
+    const ENDS: &[usize] = &[places::CONNECTIONS_CLOSED, places::HTTP2_CLOSED];
+
     #[inline]
     fn hub(&self) -> &Hub {
         &self.core.hub

@@ -9,6 +9,7 @@ use wire::h2::{ErrorCode, Head, StreamId};
 use super::connection::{Connection, State, Stream};
 use super::states::Ending;
 use crate::asgi::peer::Peer;
+use crate::asgi::refused::Refused;
 use crate::asgi::write_capacity::WriteCapacity;
 use crate::conn::carried::Carried;
 use crate::conn::grace::Pending;
@@ -29,7 +30,7 @@ impl Connection {
         self.state.borrow_mut().streams.keep(OpenStream { stream: stream.clone(), exchange: None });
         let opening = match read_opening(py, &**self, head, end, self.core.deflate)? {
             Ok(opening) => opening,
-            Err(error) => return self.refuse(py, id, &error.into()),
+            Err(error) => return self.refuse(py, id, &Refused::from(error).of(head.verb)),
         };
         let _ = stream.channel.set(Box::default());
         self.state.borrow_mut().streams.ask(Asked { id, what: Wanted::WebSocket(Box::new(opening)) });

@@ -12,6 +12,9 @@ use crate::base::home::Home;
 use crate::conn::hub::Hub;
 use crate::streams::sections::Sections;
 
+/// Where other versions announce HTTP/3.
+const ALT_SVC: &[u8] = b"alt-svc";
+
 /// Shared by reference counting inside one thread; nothing in it may be borrowed across a call into Python.
 pub(crate) struct Core {
     home: Rc<Home>,
@@ -48,13 +51,15 @@ impl Core {
             connect_protocol: ws_protocol_class.getattr_opt("stands_on_streams")?.is_some(),
             ..Settings::default()
         };
+        let fields: Vec<(Vec<u8>, Vec<u8>)> = config.getattr("encoded_headers")?.extract()?;
+        let sets_alt_svc = fields.iter().any(|(name, _)| name == ALT_SVC);
         Ok(Self {
             config: config.clone().unbind(),
             ws_protocol_class: ws_protocol_class.unbind(),
             own_settings,
             early_data: config.getattr("http3_early_data")?.is_truthy()?,
             deflate: config.getattr("ws_per_message_deflate")?.is_truthy()?,
-            sections: Sections::new(home.settings.reuse),
+            sections: Sections::new(home.settings.reuse, (!sets_alt_svc).then_some(ALT_SVC)),
             host: runner.host.clone(),
             runner,
             hub,

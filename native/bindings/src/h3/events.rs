@@ -34,6 +34,7 @@ impl Connection {
             core.host.share(|| connection.quic.turns());
             core.hub.connections.add(protocol, &core.names)?;
             core.count(places::CONNECTIONS_OPENED);
+            core.count(places::HTTP3_OPENED);
             connection.start.set(Start::of(core, py)?);
             connection.meet(py)?;
             connection.enter_deadlines();
@@ -257,6 +258,8 @@ impl Handler for Connection {
 }
 
 impl Carried for Connection {
+    const ENDS: &[usize] = &[places::CONNECTIONS_CLOSED, places::HTTP3_CLOSED];
+
     #[inline]
     fn hub(&self) -> &Hub {
         &self.core.hub

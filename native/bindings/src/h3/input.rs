@@ -14,6 +14,7 @@ use wire::method::Method;
 
 use super::connection::{Connection, Stream};
 use super::states::{Awaits, Reading};
+use crate::asgi::refused::Refused;
 use crate::asgi::runner::Runner;
 use crate::asgi::scope::Request;
 use crate::base::names::Names;
@@ -266,7 +267,8 @@ impl Connection {
         let id = stream.id;
         let is_early = self.quic.is_handshaking();
         if is_early && !(self.core.early_data && is_safe(head.verb)) {
-            return self.refuse(py, id, &Error::new(Refusal::EarlyData).into());
+            self.core.count(places::EARLY_REFUSED);
+            return self.refuse(py, id, &Refused::from(Error::new(Refusal::EarlyData)).of(head.verb));
         }
         stream.prioritize(head.priority);
         if head.protocol().is_some() {
@@ -302,7 +304,7 @@ impl Connection {
         let id = stream.id;
         let opening = match read_opening(py, &**self, head, end, self.core.deflate)? {
             Ok(opening) => opening,
-            Err(error) => return self.refuse(py, id, &error.into()),
+            Err(error) => return self.refuse(py, id, &Refused::from(error).of(head.verb)),
         };
         let _ = stream.channel.set(Box::default());
         self.state.borrow_mut().streams.ask(Asked { id, what: Wanted::WebSocket(Box::new(opening)) });

@@ -25,7 +25,7 @@ impl Connection {
         if exchange.as_ref().is_some_and(|exchange| exchange.state() != ExchangeState::Idle) {
             self.reset(py, id, ErrorCode::RequestCancelled)?;
         } else {
-            self.core.host.count_refusal(exchange.as_deref(), status);
+            self.core.host.count_refusal(exchange.as_deref(), status, refused.method());
             stream.leave_deadlines();
             stream.put_answer(py, status, refused.text(), None, false)?;
         }

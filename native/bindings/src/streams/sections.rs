@@ -19,15 +19,18 @@ pub(crate) struct Sections {
     scratch: Single<Box<Scratch>>,
     default_head: DefaultHead,
     defaults: RefCell<Defaults>,
+    /// A field that these responses do not begin with.
+    without: Option<&'static [u8]>,
 }
 
 impl Sections {
-    pub(crate) fn new(reuse: Reuse) -> Self {
+    pub(crate) fn new(reuse: Reuse, without: Option<&'static [u8]>) -> Self {
         Self {
             pairs: StaticPairs::default(),
             scratch: Single::new(reuse),
             default_head: DefaultHead::default(),
             defaults: RefCell::default(),
+            without,
         }
     }
 
@@ -45,7 +48,7 @@ impl Sections {
     #[inline]
     pub(crate) fn refresh_defaults(&self, state: &Bound<'_, PyAny>, names: &Names) -> PyResult<()> {
         if self.default_head.refresh(state, names)? {
-            let fields = self.default_head.with(read_fields).map_err(exception)?;
+            let fields = self.default_head.with(|lines| read_fields(lines, self.without)).map_err(exception)?;
             self.defaults.replace(fields);
         }
         Ok(())
@@ -63,12 +66,15 @@ impl Sections {
     }
 }
 
-/// The fields of these lines.
-fn read_fields(lines: &[u8]) -> Result<Defaults, AppError> {
+/// The fields of these lines, but for the one named `without`.
+fn read_fields(lines: &[u8], without: Option<&[u8]>) -> Result<Defaults, AppError> {
     let mut fields = Defaults::default();
     for line in lines.split(|&byte| byte == b'\n') {
         if let Some(colon) = line.iter().position(|&byte| byte == b':') {
             let (name, value) = line.split_at(colon);
+            if without == Some(name) {
+                continue;
+            }
             fields.add(name, value.get(1..).unwrap_or_default().trim_ascii())?;
         }
     }

@@ -244,6 +244,15 @@ impl Reactor {
         })
     }
 
+    /// Count several events, if the metrics are served.
+    pub(crate) fn count_many(&self, place: usize, number: usize) {
+        if let Some(metrics) = self.metrics.get()
+            && number > 0
+        {
+            metrics.add(place, number);
+        }
+    }
+
     /// Use the poller.
     pub(crate) fn with_poll(&self, act: impl FnOnce(&Poll) -> io::Result<()>) -> io::Result<()> {
         self.poll.borrow().as_ref().map_or(Ok(()), act)

@@ -68,6 +68,8 @@ pub(crate) struct Connection {
     pub(super) other_socket: Cell<usize>,
     /// When it is in the table of timeouts.
     pub(super) due: Cell<Option<Instant>>,
+    /// Packets that were lost, as far as they are counted.
+    lost: Cell<u64>,
     /// What programs see of its encryption; a program may have it refer to the connection.
     pub(super) object: RefCell<Option<Py<PyAny>>>,
 }
@@ -96,6 +98,7 @@ impl Connection {
             socket: Cell::new(socket),
             other_socket: Cell::new(socket),
             due: Cell::new(None),
+            lost: Cell::new(0),
             object: RefCell::default(),
         })
     }
@@ -238,6 +241,17 @@ impl Connection {
     pub(crate) fn local(&self) -> SocketAddr {
         let ip = self.quic.borrow().local().unwrap_or(self.bound.ip());
         SocketAddr::new(ip, self.bound.port())
+    }
+
+    /// Whether the client's early data was accepted.
+    pub(super) fn has_early_data(&self) -> bool {
+        self.quic.borrow().has_early_data()
+    }
+
+    /// Packets that were lost since the last call.
+    pub(super) fn newly_lost(&self) -> usize {
+        let lost = self.statistics().lost_packets;
+        usize::try_from(lost - self.lost.replace(lost)).unwrap_or_default()
     }
 
     /// Numbers about it.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use quic::{Accepted, Drain, Event, Handle, Limits, Lost, Received};
+use quic::{Accepted, Drain, Event, Handle, Limits, Lost, Received, Transmit};
 
 use super::connection::{Connection, Keeper, Phase};
 use super::handler::Handler;
@@ -181,6 +181,7 @@ impl Listening {
         let mut outcome = Ok(());
         let sockets = self.sockets.borrow().clone();
         let mut is_over = true;
+        let (mut datagrams, mut size) = (0, 0);
         for (index, socket) in sockets.iter().enumerate() {
             while socket.readable.get() {
                 if now - begin >= READING {
@@ -188,6 +189,8 @@ impl Listening {
                     break;
                 }
                 socket.receive(buffers, |from, bytes, reply| {
+                    datagrams += 1;
+                    size += bytes.len();
                     let received = self.endpoint.borrow_mut().receive(now, from, bytes, reply);
                     match received {
                         Received::Packet(handle, packet) => {
@@ -196,7 +199,7 @@ impl Listening {
                             let queued = self.queue(py, &connection);
                             outcome = std::mem::replace(&mut outcome, Ok(())).and(queued);
                         }
-                        Received::Reply(transmit) => socket.answer(&transmit, reply),
+                        Received::Reply(transmit) => self.answer(socket, &transmit, reply),
                         Received::Waiting => self.arrivals.borrow_mut().push_back(index),
                         Received::Dropped => {}
                     }
@@ -204,7 +207,22 @@ impl Listening {
                 now = Instant::now();
             }
         }
+        self.reactor.count_many(places::UDP_RECEIVED, datagrams);
+        self.reactor.count_many(places::UDP_BYTES_RECEIVED, size);
         outcome.map(|()| is_over)
+    }
+
+    /// Answer a datagram that has no connection.
+    fn answer(&self, socket: &Socket, transmit: &Transmit, reply: &[u8]) {
+        self.reactor.count(place_of_reply(reply));
+        self.count_sent(transmit);
+        socket.answer(transmit, reply);
+    }
+
+    fn count_sent(&self, transmit: &Transmit) {
+        let datagrams = transmit.segment.map_or(1, |segment| transmit.size.div_ceil(segment.max(1)));
+        self.reactor.count_many(places::UDP_SENT, datagrams);
+        self.reactor.count_many(places::UDP_BYTES_SENT, transmit.size);
     }
 
     /// Begin handshakes up to the budget of a turn.
@@ -225,11 +243,14 @@ impl Listening {
                 }
                 Some(Accepted::Reply(transmit, lost)) => {
                     if let Some(socket) = self.socket(index) {
+                        self.count_sent(&transmit);
                         socket.answer(&transmit, &buffers.reply);
                     }
+                    self.count_failure(&lost);
                     outcome = outcome.and(self.opener.on_failed(py, transmit.remote, &lost));
                 }
-                Some(Accepted::Failed(_)) | None => {}
+                Some(Accepted::Failed(lost)) => self.count_failure(&lost),
+                None => {}
             }
             now = Instant::now();
         }
@@ -353,6 +374,10 @@ impl Listening {
                 places::TLS13_HANDSHAKES
             };
             self.reactor.count(place);
+            self.reactor.count(places::QUIC_HANDSHAKES);
+            if connection.has_early_data() {
+                self.reactor.count(places::EARLY_ACCEPTED);
+            }
         }
         let Some(handler) = self.handler_of(py, connection)? else { return Ok(()) };
         match event {
@@ -363,7 +388,10 @@ impl Listening {
             Event::Finished(stream) => handler.on_finished(py, stream),
             Event::Stopped { stream, code } => handler.on_stopped(py, stream, code),
             Event::CanOpen => handler.on_can_open(py),
-            Event::Moved(_) => handler.on_moved(py),
+            Event::Moved(_) => {
+                self.reactor.count(places::QUIC_MOVED);
+                handler.on_moved(py)
+            }
             Event::Lost(_) => Ok(()),
         }
     }
@@ -390,11 +418,16 @@ impl Listening {
         match handler {
             Some(handler) => handler.on_lost(py, lost),
             None if phase == Phase::Shaking => {
-                self.reactor.count(place_of(lost));
+                self.count_failure(lost);
                 self.opener.on_failed(py, connection.remote(), lost)
             }
             None => Ok(()),
         }
+    }
+
+    fn count_failure(&self, lost: &Lost) {
+        self.reactor.count(place_of(lost));
+        self.reactor.count(places::QUIC_HANDSHAKES_FAILED);
     }
 
     /// Send what a connection has to say, as far as the kernel takes it.
@@ -416,6 +449,7 @@ impl Listening {
                 return Ok(());
             }
             let Some(transmit) = connection.transmit(now, socket.segments(), output) else { return Ok(()) };
+            self.count_sent(&transmit);
             let other = connection.other_socket.get();
             let aside = if transmit.remote == connection.remote() { None } else { self.socket(other) };
             let index = if aside.is_some() { other } else { connection.socket.get() };
@@ -435,6 +469,9 @@ impl Listening {
 
     /// Do what a connection asks of its endpoint, and remember when it is due.
     fn settle(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()> {
+        if self.reactor.counts() {
+            self.reactor.count_many(places::QUIC_LOST, connection.newly_lost());
+        }
         let is_over = connection.settle(&mut self.endpoint.borrow_mut());
         if is_over {
             return self.remove(py, connection);
@@ -623,6 +660,16 @@ impl Datagrams for Listening {
         let outcome = outcome.and(self.round(py));
         self.buffers.set(Some(buffers));
         outcome.and(self.timeouts.arm().map_err(Into::into))
+    }
+}
+
+/// Where the answer to a datagram without a connection is counted (RFC 9000 section 17).
+fn place_of_reply(reply: &[u8]) -> usize {
+    match reply {
+        [first, ..] if first & 0x80 == 0 => places::QUIC_RESETS_SENT,
+        [_, 0, 0, 0, 0, ..] => places::QUIC_VERSIONS_OFFERED,
+        [first, ..] if first & 0x30 == 0x30 => places::QUIC_RETRIES,
+        _ => places::QUIC_REFUSED,
     }
 }
 
