@@ -364,6 +364,7 @@ impl Listening {
             Event::Stopped { stream, code } => handler.on_stopped(py, stream, code),
             Event::CanOpen => handler.on_can_open(py),
             Event::Moved(_) => handler.on_moved(py),
+            Event::Flooded => handler.on_flooded(py),
             Event::Lost(_) => Ok(()),
         }
     }
