@@ -1,7 +1,7 @@
-"""Attacks on QUIC and HTTP/3 from tests/catalogue/threats.md: what a client or a stranger sends, and the expected end.
+"""Attacks on QUIC and HTTP/3 from tests/catalogue/threats.md: what clients and strangers send, and the expected end.
 
-`scripts/http3-attacks` sends them to a server that serves others meanwhile. A client makes its handshake by aioquic; its
-packets are made here, of any frames. The application is that of `http2_attacks`.
+`scripts/http3-attacks` sends them to a server that serves others meanwhile. A client makes its handshake by aioquic;
+its packets are made here, of any frames. The application is that of `http2_attacks`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pylsqpack
-from aioquic.buffer import Buffer
+from aioquic._buffer import Buffer
+from aioquic._crypto import CryptoError
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
-from aioquic.quic.crypto import CryptoError
 from aioquic.quic.events import ConnectionTerminated
 from aioquic.quic.packet import QuicErrorCode
 from aioquic.tls import Epoch
@@ -35,6 +35,8 @@ AT_ONCE = 100
 LARGEST = 2**62 - 1
 SIZE = 1200
 """Bytes of frames in a packet."""
+MOMENT = 0.002
+"""Seconds that an attacker waits for the server to do something."""
 FLIGHT = 32
 """Packets that are not acknowledged: more would be lost in the server's socket."""
 
@@ -843,43 +845,49 @@ NO_WINDOW = {"max_stream_data": 0}
 LENGTH_OF_ONE = head(b"/", (b"content-length", b"1"), method=b"POST")
 
 ATTACKS = [
-    Attack("Q1", "spoofed Initials", nothing, "Retry", stranger=spoofed_initials),
-    Attack("Q1", "repeated Initials", nothing, "Retry", stranger=replayed_initials),
-    Attack("Q1", "Initials with an invalid token", nothing, "Retry", stranger=invalid_tokens),
-    Attack("Q1", "Initials with another's token", nothing, "Retry", stranger=stolen_tokens),
-    Attack("Q1", "Initials that are too small", nothing, ENDLESS, stranger=small_initials),
-    Attack("Q1", "a ClientHello by the byte", nothing, ENDLESS, stranger=hello_in_pieces),
-    Attack("Q1", "handshakes", nothing, "handshakes", stranger=handshakes),
-    Attack("Q2", "garbage", nothing, ENDLESS, stranger=garbage),
-    Attack("Q2", "packets of unknown connections", nothing, ENDLESS, stranger=foreign_packets),
-    Attack("Q2", "unknown versions", nothing, "version negotiation", stranger=old_versions),
-    Attack("Q3", "PING", each(PING)),
-    Attack("Q3", "ACK", acknowledgements),
-    Attack("Q3", "ACK of what was never sent", each(integers(0x02, 1 << 20, 0, 0, 0)), "PROTOCOL_VIOLATION"),
-    Attack("Q3", "PATH_CHALLENGE", each(integers(0x1A, data=b"12345678"))),
-    Attack("Q3", "NEW_CONNECTION_ID", counted(lambda n: new_id(n + 8, n + 8)), "CONNECTION_ID_LIMIT_ERROR"),
-    Attack("Q3", "NEW_CONNECTION_ID, repeated", each(new_id(7, 1)), "CONNECTION_ID_LIMIT_ERROR"),
-    Attack("Q3", "RETIRE_CONNECTION_ID", retired, IDLE),
-    Attack("Q3", "MAX_DATA", each(integers(0x10, 1))),
-    Attack("Q3", "DATA_BLOCKED", each(integers(0x14, 1))),
-    Attack("Q3", "STREAMS_BLOCKED", each(integers(0x16, 1))),
-    Attack("Q3", "padding", each(PING + bytes(1100))),
-    Attack("Q3", "CRYPTO behind the handshake", each(crypto(1, bytes(1000)))),
-    Attack("Q3", "key updates", key_updates, IDLE),
-    Attack("Q3", "moves", moves, IDLE),
-    Attack("Q4", "a body by the byte", by_the_byte, ENDLESS),
-    Attack("Q4", "a body in frames of 1 byte", in_tiny_frames),
-    Attack("Q4", "holes in a body", holes, "INTERNAL_ERROR"),
-    Attack("Q4", "the same data again", repeated),
-    Attack("Q4", "empty STREAM frames", lambda client: iter([client.on(0, POST), *[stream(0, b"", 1) * 200] * ROUNDS])),
+    Attack("H16", "spoofed Initials", nothing, "Retry", stranger=spoofed_initials),
+    Attack("H16", "repeated Initials", nothing, "Retry", stranger=replayed_initials),
+    Attack("H16", "Initials with an invalid token", nothing, "Retry", stranger=invalid_tokens),
+    Attack("H16", "Initials with another's token", nothing, "Retry", stranger=stolen_tokens),
+    Attack("H16", "Initials that are too small", nothing, ENDLESS, stranger=small_initials),
+    Attack("H16", "a ClientHello by the byte", nothing, ENDLESS, stranger=hello_in_pieces),
+    Attack("H16", "handshakes", nothing, "handshakes", stranger=handshakes),
+    Attack("H17", "garbage", nothing, ENDLESS, stranger=garbage),
+    Attack("H17", "packets of unknown connections", nothing, ENDLESS, stranger=foreign_packets),
+    Attack("H17", "unknown versions", nothing, "version negotiation", stranger=old_versions),
+    Attack("H18", "PING", each(PING)),
+    Attack("H18", "ACK", acknowledgements),
+    Attack("H18", "ACK of what was never sent", each(integers(0x02, 1 << 20, 0, 0, 0)), "PROTOCOL_VIOLATION"),
+    Attack("H18", "PATH_CHALLENGE", each(integers(0x1A, data=b"12345678"))),
+    Attack("H18", "NEW_CONNECTION_ID", counted(lambda n: new_id(n + 8, n + 8)), "CONNECTION_ID_LIMIT_ERROR"),
+    Attack("H18", "NEW_CONNECTION_ID, repeated", each(new_id(7, 1)), "CONNECTION_ID_LIMIT_ERROR"),
+    Attack("H18", "RETIRE_CONNECTION_ID", retired, IDLE),
+    Attack("H18", "MAX_DATA", each(integers(0x10, 1))),
+    Attack("H18", "DATA_BLOCKED", each(integers(0x14, 1))),
+    Attack("H18", "STREAMS_BLOCKED", each(integers(0x16, 1))),
+    Attack("H18", "padding", each(PING + bytes(1100))),
+    Attack("H18", "CRYPTO behind the handshake", each(crypto(1, bytes(1000)))),
+    Attack("H18", "key updates", key_updates, IDLE),
+    Attack("H18", "moves", moves, IDLE),
+    Attack("H19", "a body by the byte", by_the_byte, ENDLESS),
+    Attack("H19", "a body in frames of 1 byte", in_tiny_frames),
+    Attack("H19", "holes in a body", holes, "INTERNAL_ERROR"),
+    Attack("H19", "the same data again", repeated),
+    Attack(
+        "H19", "empty STREAM frames", lambda client: iter([client.on(0, POST), *[stream(0, b"", 1) * 200] * ROUNDS])
+    ),
     Attack("H1", "rapid reset", on_each_stream(lambda c, n: c.on(n, GET) + reset(n, len(GET)))),
     Attack("H1", "rapid reset and stop", on_each_stream(lambda c, n: c.on(n, GET) + stop(n) + reset(n, len(GET)))),
     Attack("H1", "rapid stop", on_each_stream(lambda c, n: c.on(n, head(b"/wait"), end=True) + stop(n))),
-    Attack("H1", "rapid reset of WebSockets", on_each_stream(lambda c, n: c.on(n, WEBSOCKET) + reset(n, len(WEBSOCKET)))),
+    Attack(
+        "H1", "rapid reset of WebSockets", on_each_stream(lambda c, n: c.on(n, WEBSOCKET) + reset(n, len(WEBSOCKET)))
+    ),
     Attack("H2", "streams that end empty", on_each_stream(lambda c, n: stream(n, end=True), at_once=30)),
     Attack("H2", "streams that are reset empty", on_each_stream(lambda c, n: reset(n), at_once=30)),
     Attack("H2", "a length and no body", on_each_stream(lambda c, n: c.on(n, LENGTH_OF_ONE, end=True))),
-    Attack("H2", "fields too large", on_each_stream(lambda c, n: c.on(n, b"\x01\x80\x10\0\0") + reset(n, 5), at_once=30)),
+    Attack(
+        "H2", "fields too large", on_each_stream(lambda c, n: c.on(n, b"\x01\x80\x10\0\0") + reset(n, 5), at_once=30)
+    ),
     Attack("F20", "malformed fields", on_each_stream(lambda c, n: c.on(n, head(b"/", (b"A", b"b")), end=True))),
     Attack("H5", "PRIORITY_UPDATE", many_priorities),
     Attack("H6", "empty DATA", in_stream(POST, frame(0))),
@@ -889,23 +897,54 @@ ATTACKS = [
     Attack("H9", "windows held at 0", requests(b"/large"), CANCELLED, NO_WINDOW, waits=True),
     Attack("H9", "windows held at 0, streams", requests(b"/stream"), CANCELLED, NO_WINDOW, waits=True, held=HELD),
     Attack("H9", "windows of 1 byte", requests(b"/stream"), CANCELLED, {"max_stream_data": 1}, waits=True, held=HELD),
-    Attack("H9", "window of the connection at 0", requests(b"/stream"), CANCELLED, {"max_data": 0}, waits=True, held=HELD),
+    Attack(
+        "H9", "window of the connection at 0", requests(b"/stream"), CANCELLED, {"max_data": 0}, waits=True, held=HELD
+    ),
     Attack("H9", "nothing acknowledged", requests(b"/stream"), CANCELLED, reads=False, held=HELD),
-    Attack("H9", "requests whose bodies stop", lambda c: iter([c.on(4 * n, POST) for n in range(AT_ONCE)]), TOO_LATE, waits=True),
-    Attack("H9", "requests that stop inside", lambda c: iter([c.on(4 * n, POST[:9]) for n in range(AT_ONCE)]), TOO_LATE, waits=True),
+    Attack(
+        "H9",
+        "requests whose bodies stop",
+        lambda c: iter([c.on(4 * n, POST) for n in range(AT_ONCE)]),
+        TOO_LATE,
+        waits=True,
+    ),
+    Attack(
+        "H9",
+        "requests that stop inside",
+        lambda c: iter([c.on(4 * n, POST[:9]) for n in range(AT_ONCE)]),
+        TOO_LATE,
+        waits=True,
+    ),
     Attack("H11", "entries", in_stream(CAPACITY, ENTRY, kind=ENCODER)),
     Attack("H11", "large entries", in_stream(CAPACITY, b"\x41a\x7f\xd9\x06" + b"b" * 984, kind=ENCODER)),
     Attack("H11", "duplicates", in_stream(CAPACITY + ENTRY, b"\0", kind=ENCODER)),
     Attack("H11", "capacities", in_stream(b"", CAPACITY + b"\x20", kind=ENCODER)),
-    Attack("H12", "blocked streams", lambda c: iter([c.on(4 * n, BLOCKED) for n in range(AT_ONCE)]), "QPACK_DECOMPRESSION_FAILED"),
+    Attack(
+        "H12",
+        "blocked streams",
+        lambda c: iter([c.on(4 * n, BLOCKED) for n in range(AT_ONCE)]),
+        "QPACK_DECOMPRESSION_FAILED",
+    ),
     Attack("H12", "blocked streams, reset", blocked),
     Attack(
         "H4",
         "a large section of few bytes",
-        on_each_stream(lambda c, n: c.on(n, frame(1, b"\0\0\xd1\xd7\xc1\x50\x01a" + b"\xf5" * 300), end=True), at_once=3),
+        on_each_stream(
+            lambda c, n: c.on(n, frame(1, b"\0\0\xd1\xd7\xc1\x50\x01a" + b"\xf5" * 300), end=True), at_once=3
+        ),
     ),
-    Attack("H4", "overlong integer", lambda c: iter([c.on(0, frame(1, b"\xff" + b"\x80" * 20))]), "QPACK_DECOMPRESSION_FAILED"),
-    Attack("H13", "incomplete sections", lambda c: iter([c.on(4 * n, b"\x01\x7f\xff" + bytes(1100)) for n in range(AT_ONCE)]), TOO_LATE),
+    Attack(
+        "H4",
+        "overlong integer",
+        lambda c: iter([c.on(0, frame(1, b"\xff" + b"\x80" * 20))]),
+        "QPACK_DECOMPRESSION_FAILED",
+    ),
+    Attack(
+        "H13",
+        "incomplete sections",
+        lambda c: iter([c.on(4 * n, b"\x01\x7f\xff" + bytes(1100)) for n in range(AT_ONCE)]),
+        TOO_LATE,
+    ),
     Attack("H14", "cancellations", in_stream(b"", b"\x40", kind=DECODER)),
     Attack("H14", "acknowledgements of nothing", in_stream(b"", b"\x80", kind=DECODER), "QPACK_DECODER_STREAM_ERROR"),
     Attack("H15", "unknown frames", in_stream(POST, frame(0x21, b""))),
@@ -917,7 +956,46 @@ ATTACKS = [
     Attack("H15", "a second SETTINGS", in_stream(b"", frame(0x04), kind=CONTROL), "H3_FRAME_UNEXPECTED"),
     Attack("H15", "unknown streams", on_each_stream(lambda c, n: c.on(n, b"\x21") + reset(n, 1), uni=True)),
     Attack("H15", "unknown streams that end", on_each_stream(lambda c, n: c.on(n, b"\x21", end=True), uni=True)),
-    Attack("H15", "streams of one direction that end empty", on_each_stream(lambda c, n: stream(n, end=True), uni=True)),
+    Attack(
+        "H15", "streams of one direction that end empty", on_each_stream(lambda c, n: stream(n, end=True), uni=True)
+    ),
     Attack("H15", "streams of one direction that are reset", on_each_stream(lambda c, n: reset(n), uni=True)),
     Attack("H15", "streams whose type is cut off", on_each_stream(lambda c, n: c.on(n, b"\xc0", end=True), uni=True)),
 ]
+
+
+class Attacker:
+    """One connection of an attack."""
+
+    def __init__(self, address: tuple[str, int], attack: Attack, number: int) -> None:
+        self.client = Client(address, f"127.0.0.{2 + number}", **attack.configuration)
+        self.is_over = not self.client.begin()
+        self.client.acknowledges = attack.reads
+        self.attack = attack
+        self.packets: Packets = iter(()) if self.is_over else attack.packets(self.client)
+        self.waits = False
+        self.until = 0.0
+        self.is_done = False
+
+    def step(self) -> bool:
+        """Send what can be sent now, and read; whether something was done."""
+        client = self.client
+        done = client.read()
+        if client.ended:
+            self.is_over = True
+            return True
+        if self.waits:
+            if not client.is_heard() or time.monotonic() < self.until:
+                return done
+            self.waits = False
+        while not (client.is_ahead() or self.is_done):
+            frames = next(self.packets, b"")
+            if frames is None:
+                self.waits, self.until = True, time.monotonic() + MOMENT
+                break
+            if not frames:
+                self.is_done = True
+                break
+            client.send(frames)
+            done = True
+        return done

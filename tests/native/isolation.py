@@ -1,9 +1,9 @@
 """Random clients of all versions at once: nothing of one request reaches another, whatever becomes of either.
 
-Connections of HTTP/1.1, HTTP/2, HTTP/3 and WebSockets on each of them, with and without TLS, are served by one event loop,
-whose state they share. Every request has a secret: in its path, its fields (of which clients make entries of their tables),
-its body or messages, and in a context variable of its application, which answers with all that it sees. Clients leave
-in the midst of it.
+Connections of HTTP/1.1, HTTP/2, HTTP/3 and WebSockets on each of them, with and without TLS, are served by one event
+loop, whose state they share. Every request has a secret: in its path, its fields (of which clients make entries of
+their tables), its body or messages, and in a context variable of its application, which answers with all that it sees.
+Clients leave in the midst of it.
 
 ``python -m tests.native.isolation`` runs cases for some seconds; ``--seed`` repeats one.
 """
@@ -18,7 +18,7 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -27,7 +27,17 @@ from typing import Any
 import hpack
 
 from tests.loops import LOOPS
-from tests.native.http2_client import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, RST_STREAM, frame, reset, settings
+from tests.native.http2_client import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PREFACE,
+    RST_STREAM,
+    frame,
+    reset,
+    settings,
+)
 from tests.native.http2_client import window_update as window
 from tests.random_cases import new_loop, parser, search
 from tests.relations.clients import EncryptedSocket, ws_frame
@@ -125,7 +135,9 @@ class Application:
         """Answer a request piece by piece."""
         described = json.dumps([name.decode() + "=" + value.decode() for name, value in scope["headers"]]).encode()
         own = secret.encode()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"x-secret", own), (b"x-of-" + own, b"1")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"x-secret", own), (b"x-of-" + own, b"1")]}
+        )
         await send({"type": "http.response.body", "body": described, "more_body": True})
         while True:
             message = await receive()
@@ -214,7 +226,11 @@ async def play_1(connection: Connection, faults: list[str]) -> None:
     own = {talk.secret for talk in connection.peer.talks}
     expected = 0
     for talk in connection.peer.talks:
-        head = [b"GET /%b HTTP/1.1" if talk.is_session else b"POST /%b HTTP/1.1", b"Host: a", b"Cookie: a=%b" % talk.secret]
+        head = [
+            b"GET /%b HTTP/1.1" if talk.is_session else b"POST /%b HTTP/1.1",
+            b"Host: a",
+            b"Cookie: a=%b" % talk.secret,
+        ]
         head[0] %= talk.secret
         head += [b"X-%b: %b" % (talk.secret, talk.secret)]
         if talk.is_session:
@@ -229,15 +245,15 @@ async def play_1(connection: Connection, faults: list[str]) -> None:
             data = filled(talk.secret, size)
             await connection.put(ws_frame(2, talk.secret) if talk.is_session else data)
         if talk.is_session:
-            await until(connection, lambda: connection.input.count(talk.secret * 2) >= len(talk.pieces), faults)  # noqa: B023
+            await until(connection, has_come(connection, talk.secret * 2, len(talk.pieces)), faults)
             await connection.put(ws_frame(8, b"\x03\xe8"))
             await until(connection, lambda: connection.is_over, faults)
             break
         expected += 1
         if connection.random.random() < 0.5:
-            await until(connection, lambda: connection.input.count(END) >= expected, faults)  # noqa: B023
+            await until(connection, has_come(connection, END, expected), faults)
     else:
-        await until(connection, lambda: connection.input.count(END) >= expected, faults)
+        await until(connection, has_come(connection, END, expected), faults)
     if connection.input.count(END) < expected:
         faults.append(f"{connection.peer.transport}: {expected} requests were answered by {connection.input!r}")
     if others := set(SECRET.findall(connection.input)) - own:
@@ -282,7 +298,9 @@ async def play_2(connection: Connection, faults: list[str]) -> None:
         taken = sort(connection, taken, streams, decoder)
         await asyncio.sleep(0)
         if asyncio.get_running_loop().time() > deadline:
-            faults.append(f"{connection.peer.transport}: no answer to {[one for one in streams.values() if not one.is_over]}")
+            faults.append(
+                f"{connection.peer.transport}: no answer to {[one for one in streams.values() if not one.is_over]}"
+            )
             break
     for one in streams.values():
         stays = one.talk.leaves is None or one.talk.leaves >= len(one.talk.pieces)
@@ -317,7 +335,9 @@ def steps_of(one: Stream, number: int, encoder: hpack.Encoder) -> Iterator[bytes
 def sort(connection: Connection, taken: int, streams: dict[int, Stream], decoder: hpack.Decoder) -> int:
     """Give each stream what has come for it; how many bytes of the input were taken."""
     data = connection.input
-    while len(data) - taken >= 9 and len(data) - taken >= (length := 9 + int.from_bytes(data[taken : taken + 3], "big")):
+    while len(data) - taken >= 9 and len(data) - taken >= (
+        length := 9 + int.from_bytes(data[taken : taken + 3], "big")
+    ):
         kind, flags = data[taken + 3 : taken + 5]
         number = int.from_bytes(data[taken + 5 : taken + 9], "big")
         payload = data[taken + 9 : taken + length]
@@ -328,6 +348,11 @@ def sort(connection: Connection, taken: int, streams: dict[int, Stream], decoder
             streams[number].input += payload
             streams[number].is_over |= kind == RST_STREAM or bool(flags & END_STREAM)
     return taken
+
+
+def has_come(connection: Connection, text: bytes, times: int) -> Callable[[], bool]:
+    """Whether it has so often."""
+    return lambda: connection.input.count(text) >= times
 
 
 async def until(connection: Connection, condition: Any, faults: list[str]) -> None:
@@ -347,7 +372,13 @@ async def until(connection: Connection, condition: Any, faults: list[str]) -> No
 @contextlib.asynccontextmanager
 async def serving(application: Any, certificate: Path) -> AsyncIterator[dict[str, Any]]:
     """Both servers, on this event loop: addresses by the transports."""
-    common: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "lifespan": "off", "log_config": None, "access_log": False}
+    common: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "port": 0,
+        "lifespan": "off",
+        "log_config": None,
+        "access_log": False,
+    }
     common |= {"http2": True, "timeout_keep_alive": 600}
     clear = Config(application, **common)
     secure = Config(application, **common, http3=True, tls="rustls", ssl_certfile=str(certificate))

@@ -238,7 +238,7 @@ class Connection:
         else:
             self.outbox = []
         try:
-            taken = self.sock.send(data)
+            taken: int = self.sock.send(data)
         except BlockingIOError:
             taken = 0
         except OSError:

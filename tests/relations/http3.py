@@ -69,6 +69,8 @@ class HTTP3Socket:
                 self._is_over = True
             elif isinstance(event, HandshakeCompleted):
                 self._http = H3Connection(self._quic)
+                # It does not know that the length of a response to HEAD is that of no content.
+                setattr(self._http, "_check_content_length", lambda stream: None)  # noqa: B010
             elif isinstance(event, StopSendingReceived):
                 self._stopped.add(event.stream_id)
             elif isinstance(event, StreamReset):

@@ -122,7 +122,7 @@ mod tests {
         all
     }
 
-    /// How many rounds of 64 datagrams, of so many frames each, and what is given back for each datagram.
+    /// The rounds of 64 datagrams, of `of` frames each, until the flood is over; `earn` gives back for each datagram.
     fn rounds(of: u64, earn: impl Fn(&mut Flood), pause: Duration) -> u64 {
         let mut now = Instant::now();
         let mut flood = Flood::new(now);
