@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from tests.differential import streams
 from tests.differential.case import Case, leave_out, make_case
 from tests.differential.compare import difference, report, smaller
 from tests.loops import LOOPS
@@ -19,7 +20,10 @@ def main() -> int:
     def find(seed: int) -> tuple[Case, list[str] | None]:
         case = make_case(seed, LOOPS)
         leave_out(case, options.without.split(","))
-        return case, difference(case, look_for_leaks=seed % 16 == 0)
+        found = difference(case, look_for_leaks=seed % 16 == 0)
+        if found is None and streams.AVAILABLE and seed % 4 == 0:
+            found = streams.difference(case)
+        return case, found
 
     return search("applications", options, find, smaller, report)
 

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
 
+from tests.differential import streams
 from tests.differential.case import Case, Client, Operation, Request, leave_out, make_case
 from tests.differential.compare import difference, smaller
 from tests.differential.runner import run
@@ -40,6 +41,13 @@ def test_implementations_do_the_same(part: int) -> None:
     for seed in range(part * 8, part * 8 + 8):
         found = difference(make_case(seed, LOOPS), look_for_leaks=not part)
         assert found is None, f"python -m tests.differential --seed {seed}"
+
+
+@pytest.mark.skipif(not streams.AVAILABLE, reason="HTTP/3 needs Linux, its client aioquic")
+@pytest.mark.parametrize("seed", deep_after(2, (77, *range(30))))
+def test_http3_does_the_same_as_http2(seed: int) -> None:
+    found = streams.difference(make_case(seed, LOOPS))
+    assert found is None, f"python -m tests.differential --seed {seed}"
 
 
 CHUNKED = b"POST /r%b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"

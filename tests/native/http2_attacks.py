@@ -317,8 +317,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})
-        while (await receive())["type"] != "websocket.disconnect":
-            pass
+        while (message := await receive())["type"] != "websocket.disconnect":
+            if scope["path"] == "/echo":
+                await send({**message, "type": "websocket.send"})
         return
     if scope["path"] == "/wait":
         await asyncio.sleep(PAUSE)

@@ -236,6 +236,27 @@ async def test_an_application_hears_of_the_end(
         await service.idle()
 
 
+@pytest.mark.parametrize(("method", "status"), [("GET", 304), ("HEAD", 200)])
+async def test_an_application_hears_of_the_end_after_a_response_without_content(
+    tls_certificate: trustme.LeafCert, method: str, status: int
+) -> None:
+    """Or it would send for ever: the response is complete for the client, and not for the application."""
+    heard: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({**START, "status": status})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        heard.append((await receive())["type"])
+
+    async with serve(app, tls_certificate) as service:
+        async with service.connect() as client:
+            answer = await client.ask(method=method)
+            assert (answer.status, answer.reset, heard) == (status, None, [])
+        await wait_until(lambda: heard == ["http.disconnect"])
+        await service.idle()
+
+
 async def test_a_client_that_does_not_read_pauses_its_application(
     tls_certificate: trustme.LeafCert, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -46,7 +46,7 @@ class Case:
     seed: int
     form: str
     loop: str
-    #: The protocol of each connection: "http/1" or "http/2".
+    #: The protocol of each connection: "http/1", "http/2" or "http/3".
     connections: list[str]
     participants: list[Participant]
     scenes: list[Scene]
@@ -104,6 +104,9 @@ def make_case(seed: int, loops: Sequence[str]) -> Case:
         else:
             case.scenes.append(make_scene(random, case, active))
     case.tls = random.choice([None, None, None, "openssl", "rustls"])
+    if "http/2" in connections and random.random() < 0.4:
+        case.tls = "rustls"
+        case.connections = [random.choice([one, "http/3"]) if one == "http/2" else one for one in connections]
     if case.tls == "rustls":
         case.reader = "native"  # the transports of loops have OpenSSL alone
     return case
@@ -213,7 +216,7 @@ def make_wait(random: Random, case: Case, active: list[int]) -> Scene:
         data["action"] = (kind, random.randrange(4))
     if receives and kind in ("release", "fail"):
         kinds = ["release", "close", "reset", "half-close"]
-        if case.connections[waiter.connection] == "http/2":
+        if case.connections[waiter.connection] != "http/1":
             kinds = ["release", "close", "reset"]
         data["receives"] = random.choice([*kinds, "kick"])
     members = active[:2] if data["actor"] == "peer" else active[:1]

@@ -142,11 +142,18 @@ class Connection:
     def __init__(self, case: Case, members: list[int], protocol: str, address: Any, *, tls: bool) -> None:
         self.case = case
         self.members = members
-        self.is_h2 = protocol == "http/2"
-        sock = socket.create_connection(address)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setblocking(False)
-        self.sock = EncryptedSocket(sock, self.is_h2) if tls else sock
+        #: Over HTTP/3 clients speak HTTP/2 as well, and a socket of their own translates.
+        self.is_h2 = protocol != "http/1"
+        self.sock: Any
+        if protocol == "http/3":
+            from tests.relations.http3 import HTTP3Socket
+
+            self.sock = HTTP3Socket(address)
+        else:
+            sock = socket.create_connection(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setblocking(False)
+            self.sock = EncryptedSocket(sock, self.is_h2) if tls else sock
         #: What is sent in this turn, and what in the next ones.
         self.outbox: list[bytes] = []
         self.output = b""
@@ -231,7 +238,7 @@ class Connection:
         else:
             self.outbox = []
         try:
-            taken = self.sock.send(data)
+            taken: int = self.sock.send(data)
         except BlockingIOError:
             taken = 0
         except OSError:
@@ -300,7 +307,7 @@ class Connection:
 class Clients:
     """All of them, turn by turn."""
 
-    def __init__(self, case: Case, application: Application, address: Any, *, h2: bool, tls: bool) -> None:
+    def __init__(self, case: Case, application: Application, address: Any, *, h2: bool, h3: bool, tls: bool) -> None:
         self.case = case
         self.application = application
         self.connections: list[Connection] = []
@@ -308,7 +315,9 @@ class Clients:
         for number, protocol in enumerate(case.connections):
             members = [member for member, one in enumerate(case.participants) if one.connection == number]
             # Where there is no HTTP/2, each of its streams is a connection of its own.
-            groups = [members] if h2 or protocol != "http/2" else [[member] for member in members]
+            groups = [members] if h2 or protocol == "http/1" else [[member] for member in members]
+            if protocol == "http/3" and not h3:
+                protocol = "http/2"
             for group in filter(None, groups):
                 connection = Connection(case, group, protocol if h2 else "http/1", address, tls=tls)
                 connection.is_cut = number in case.cut

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import functools
+import importlib.util
 import logging
 import os
 import shutil
@@ -39,6 +40,8 @@ FREE_QUIET_TURNS = 60
 """The same for free programs, which may wait for each other: turns after which they are let go."""
 
 MOST_SWEEPS = 30
+
+HTTP3 = sys.platform == "linux" and importlib.util.find_spec("aioquic") is not None
 
 LEVELS = {"uvicorn.error": logging.ERROR, "asyncio": logging.ERROR}
 
@@ -106,7 +109,7 @@ class Service:
             timeout_keep_alive=10_000,
             **settings,
         )
-        self.tls = config.is_ssl
+        self.tls, self.h3 = config.is_ssl, bool(settings.get("http3"))
         self.server = uvicorn.Server(config)
         cast(Any, self.server).capture_signals = contextlib.nullcontext
         before = os.environ.pop("UVICORN_SHORTCUTS", None)
@@ -149,7 +152,7 @@ class Service:
         free = FreeApplication(case) if case.form == "free" else None
         application = self.application = free or Application(case, SCENES)
         set_factory(self.loop, case.factory)
-        clients = Clients(case, application, self.address, h2=h2, tls=self.tls)
+        clients = Clients(case, application, self.address, h2=h2, h3=self.h3, tls=self.tls)
         everybody = set(range(len(case.participants)))
         state = self.server.server_state
         begin = time.monotonic()
@@ -251,6 +254,7 @@ class Services:
                 settings |= {"tls": case.tls, "ssl_certfile": certificate()}
             if native:
                 settings["http2"] = True
+                settings |= {"http3": True} if case.tls == "rustls" and HTTP3 else {}
             with contextlib.ExitStack() as stack:
                 if core != "upstream":
                     stack.enter_context(read_by(names[2]))

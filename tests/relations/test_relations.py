@@ -17,6 +17,7 @@ from tests.loops import LOOPS
 from tests.relations import free
 from tests.relations.case import HTTP, WEBSOCKET, Case, Participant, Scene, make_case, reductions
 from tests.relations.compare import Servers, compare, kinds, report, upstream_python
+from tests.relations.runner import HTTP3
 from tests.utils import NATIVE, deep_after
 from uvicorn.protocols.websockets.session import WebSocketSession
 
@@ -106,6 +107,15 @@ def test_servers_do_the_same(servers: Servers, part: int) -> None:
     for seed in range(part * 8, part * 8 + 8):
         found = servers.difference(make_case(seed, LOOPS))
         assert found is None, f"python -m tests.relations --seed {seed}: {found}"
+
+
+@pytest.mark.skipif(not HTTP3, reason="HTTP/3 needs Linux, its client aioquic")
+@pytest.mark.parametrize("seed", deep_after(1, (10, 29, 33, 37, 41, 54, 63, 65, 67, 72, 97)))
+def test_servers_do_the_same_over_http3(servers: Servers, seed: int) -> None:
+    """Beside HTTP/1.1 and HTTP/2, all over TLS."""
+    one = make_case(seed, LOOPS)
+    assert "http/3" in one.connections
+    assert servers.difference(one) is None, f"python -m tests.relations --seed {seed}"
 
 
 @pytest.mark.skipif(upstream_python() is None, reason="UPSTREAM_PYTHON names no Python with upstream uvicorn")

@@ -11,6 +11,7 @@ use quinn_proto::{ConnectionError, Dir, ReadError, Side, StreamEvent, StreamId, 
 use crate::crypto::Handshake;
 use crate::endpoint::{Packet, Transmit};
 use crate::event::{Event, Lost, is_bidirectional, is_ours};
+use crate::flood::Flood;
 use crate::settings::Limits;
 use crate::window::Windows;
 
@@ -98,6 +99,7 @@ pub struct Connection {
     reads: bool,
     most_received: u32,
     most_sent: u32,
+    flood: Flood,
 }
 
 impl Connection {
@@ -115,6 +117,7 @@ impl Connection {
             reads: false,
             most_received: limits.receive_window,
             most_sent: limits.send_window,
+            flood: Flood::new(now),
         }
     }
 
@@ -132,6 +135,7 @@ impl Connection {
     /// Process a packet that the endpoint has received.
     pub fn receive(&mut self, packet: Packet) {
         self.resize();
+        self.flood.note_datagram();
         self.inner.handle_event(packet.0);
     }
 
@@ -163,6 +167,9 @@ impl Connection {
         output.clear();
         if self.phase == Phase::Abandoned {
             return None;
+        }
+        if self.flood.is_due() && self.flood.look(now, &self.inner.stats().frame_rx) && self.phase == Phase::Open {
+            self.events.push_back(Event::Flooded);
         }
         self.inner.poll_transmit(now, segments.max(1), output).map(Into::into)
     }
@@ -242,7 +249,7 @@ impl Connection {
     pub fn read(&mut self, stream: u64, most: usize, chunks: &mut Vec<Bytes>) -> Read {
         let mut received = self.inner.recv_stream(id(stream));
         let Ok(mut next) = received.read(true) else { return Read { length: 0, end: ReadEnd::Closed } };
-        let mut length = 0;
+        let (mut length, before) = (0, chunks.len());
         let end = loop {
             if length >= most {
                 break ReadEnd::More;
@@ -259,6 +266,7 @@ impl Connection {
         };
         // `transmit` sends the peer its larger window, if it has grown enough.
         let _ = next.finalize();
+        self.flood.note_read(chunks.len() - before, length);
         if length > 0 && self.phase == Phase::Open {
             self.reads = true;
         }
@@ -279,21 +287,26 @@ impl Connection {
     /// Write `pieces` to a stream, without copying them. Those that are taken become empty.
     pub fn write(&mut self, stream: u64, pieces: &mut [Bytes]) -> Written {
         let mut sent = self.inner.send_stream(id(stream));
-        loop {
+        let mut length = 0;
+        let written = loop {
             // Those that are taken are empty.
-            let Some(first) = pieces.iter().position(|piece| !piece.is_empty()) else { return Written::All };
+            let Some(first) = pieces.iter().position(|piece| !piece.is_empty()) else { break Written::All };
             match sent.write_chunks(pieces.get_mut(first..).unwrap_or_default()) {
-                Ok(_) => {}
-                Err(WriteError::Blocked) => return Written::Blocked,
-                Err(WriteError::Stopped(code)) => return Written::Stopped(code.into()),
-                Err(WriteError::ClosedStream) => return Written::Closed,
+                Ok(taken) => length += taken.bytes,
+                Err(WriteError::Blocked) => break Written::Blocked,
+                Err(WriteError::Stopped(code)) => break Written::Stopped(code.into()),
+                Err(WriteError::ClosedStream) => break Written::Closed,
             }
-        }
+        };
+        self.flood.note_written(length, written == Written::All && length > 0);
+        written
     }
 
     /// Nothing follows on a stream. Does nothing if that is so already.
     pub fn finish(&mut self, stream: u64) {
-        let _ = self.inner.send_stream(id(stream)).finish();
+        if self.inner.send_stream(id(stream)).finish().is_ok() {
+            self.flood.note_finished();
+        }
     }
 
     /// Cut a stream off (`RESET_STREAM`): unsent data is lost. Does nothing if it is closed for writing.

@@ -25,6 +25,7 @@ mod connection;
 mod crypto;
 mod endpoint;
 mod event;
+mod flood;
 mod identifiers;
 mod keys;
 mod provider;

@@ -333,6 +333,28 @@ fn keys_are_updated_as_often_as_a_client_wants() {
 }
 
 #[test]
+fn flood_of_packets_is_noticed_and_work_is_none() {
+    let pki = Pki::new();
+    let mut world = World::one(settings(&pki));
+    let client = world.connect(&pki.client(b"h3"), CLIENT);
+    world.establish(client);
+    let floods = |world: &mut World| world.only().events.iter().filter(|event| **event == Event::Flooded).count();
+    for round in 0..4000 {
+        world.used(client).try_request(b"small");
+        if round % 20 == 0 {
+            world.pass(LATENCY * 5);
+        }
+    }
+    world.echo(client, &bytes(3_000_000), SECOND * 30);
+    assert_eq!(floods(&mut world), 0);
+    for _ in 0..7000 {
+        world.used(client).connection.ping();
+        world.pass(Duration::from_micros(50));
+    }
+    assert_eq!(floods(&mut world), 1);
+}
+
+#[test]
 fn connection_follows_its_client_to_another_address() {
     let pki = Pki::new();
     let mut world = World::one(settings(&pki));

@@ -267,6 +267,12 @@ impl Exchange {
         matches!(self.state.get(), State::Started | State::Sending)
     }
 
+    /// Whether the response has begun, and the application has not completed it: it may be complete for the client, which
+    /// gets no content.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        matches!(self.state.get(), State::Started | State::Sending | State::Trailers)
+    }
+
     // Admission.
 
     /// It has this place, until the application's call is over.

@@ -242,6 +242,13 @@ impl Handler for Connection {
         })
     }
 
+    fn on_flooded(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.guard(py, "data_received", |connection| {
+            let event = connection.state.borrow_mut().wire.flooded();
+            if let Event::Failed(failure) = event { connection.fail(py, failure) } else { Ok(()) }
+        })
+    }
+
     fn on_events_delivered(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.guard(py, "data_received", |connection| connection.end_turn(py))
     }

@@ -138,6 +138,7 @@ impl Connection {
         self.outflow.unacknowledged.borrow_mut().push(id.number());
         let unwanted = self.state.borrow_mut().wire.complete(id);
         if let Some(code) = unwanted {
+            stream.leave_body_deadline();
             stream.stop_reading(py, code)?;
         }
         self.due.ended.borrow_mut().push(id);
@@ -163,7 +164,9 @@ impl Connection {
         loop {
             let Some(id) = self.due.ended.borrow_mut().pop() else { return Ok(()) };
             let Some(stream) = self.stream(id) else { continue };
-            if !self.is_over(py, &stream)? {
+            // The client's end still has to reach an application that goes on after a response without content.
+            let is_unfinished = self.exchange(id).is_some_and(|exchange| exchange.is_unfinished());
+            if is_unfinished || !self.is_over(py, &stream)? {
                 continue;
             }
             let slot = self.state.borrow_mut().take(id);
@@ -221,7 +224,7 @@ impl Connection {
 
     /// End a stream that cannot be completed.
     pub(super) fn reset(&self, py: Python<'_>, id: StreamId, code: ErrorCode) -> PyResult<()> {
-        if self.stream(id).is_some() {
+        if self.state.borrow().wire.is_live(id) && self.stream(id).is_some() {
             self.cut(py, id.number(), code.number())?;
         }
         self.lose(py, id)?;

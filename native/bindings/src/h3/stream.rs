@@ -64,6 +64,20 @@ impl Stream {
         if self.channel.get().is_some() { self.lose_channel(py) } else { self.relieve(py) }
     }
 
+    /// The application is done with it: it ends when QUIC has all of the response.
+    fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        self.leave_body_deadline();
+        let connection = &self.connection;
+        if !connection.state.borrow().wire.is_live(self.id) {
+            connection.due.ended.borrow_mut().push(self.id);
+        }
+        if connection.consuming.get() {
+            return Ok(());
+        }
+        connection.flush(py)?;
+        connection.after(py)
+    }
+
     /// How much of the request's body waits for the application.
     fn unread(&self) -> usize {
         self.connection.exchange(self.id).map_or(0, |exchange| exchange.body_length())
@@ -158,16 +172,7 @@ impl Interface for Stream {
     }
 
     fn finish(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.leave_body_deadline();
-        let connection = &self.connection;
-        if !connection.state.borrow().wire.is_live(self.id) {
-            connection.due.ended.borrow_mut().push(self.id);
-        }
-        if connection.consuming.get() {
-            return Ok(());
-        }
-        connection.flush(py)?;
-        connection.after(py)
+        self.let_go(py)
     }
 
     fn begin_file(&self, length: u64, is_last: bool) -> PyResult<bool> {
@@ -210,7 +215,14 @@ impl Interface for Stream {
     }
 
     fn abort(&self, py: Python<'_>, _in_body: bool) -> PyResult<()> {
-        self.connection.reset(py, self.id, ErrorCode::Internal)
+        let connection = &self.connection;
+        if !connection.state.borrow().wire.has_ended(self.id) {
+            return connection.reset(py, self.id, ErrorCode::Internal);
+        }
+        // Without content it is complete for the client, whatever becomes of the application.
+        let exchange = connection.disown(self.id);
+        connection.core.runner.part(py, exchange)?;
+        self.let_go(py)
     }
 
     fn note_end(&self) {

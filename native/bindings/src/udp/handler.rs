@@ -33,6 +33,8 @@ pub(crate) trait Handler {
     fn on_moved(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
         Ok(())
     }
+    /// The peer sends packets that move nothing on, more than it may: `Connection::close` it.
+    fn on_flooded(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// All events that came together were delivered.
     fn on_events_delivered(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
         Ok(())

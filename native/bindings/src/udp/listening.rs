@@ -392,6 +392,7 @@ impl Listening {
                 self.reactor.count(places::QUIC_MOVED);
                 handler.on_moved(py)
             }
+            Event::Flooded => handler.on_flooded(py),
             Event::Lost(_) => Ok(()),
         }
     }

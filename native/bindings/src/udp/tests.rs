@@ -144,6 +144,10 @@ impl Handler for Echo {
         self.connection.reset(py, stream, code)
     }
 
+    fn on_flooded(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.connection.close(py, 0, "flooded")
+    }
+
     fn on_moved(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
         self.log.note(format!("moved to {}", self.connection.remote()));
         Ok(())

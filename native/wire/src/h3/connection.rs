@@ -6,7 +6,7 @@ use crate::fields::Key;
 use crate::fields::request::Slot;
 use crate::h3::close::Ending;
 use crate::h3::control::Control;
-use crate::h3::event::Failure;
+use crate::h3::event::{Event, Failure};
 use crate::h3::frame;
 use crate::h3::settings::Settings;
 use crate::h3::streams::{Remote, StreamId, Streams};
@@ -159,6 +159,11 @@ impl<K> Connection<K> {
     /// This much time has passed, which gives back some of the client's budget.
     pub fn pass(&mut self, seconds: u64) {
         self.budget.earn(Gain::Seconds(seconds));
+    }
+
+    /// The client sends packets that move nothing on, more than it may.
+    pub fn flooded(&mut self) -> Event {
+        if self.closed { Event::Closed } else { Event::Failed(self.fail(Failure::CALM)) }
     }
 
     /// Whether the client's settings are still missing.

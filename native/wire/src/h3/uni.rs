@@ -69,7 +69,7 @@ impl<K> Connection<K> {
                         None => continue,
                     }
                 }
-                Ok(None) if end && stream.is_critical() => Event::Failed(self.fail(Failure::CRITICAL)),
+                Ok(None) if end => self.end_uni(stream),
                 Ok(None) => Event::NeedMore,
                 Err(failure) => Event::Failed(self.fail(failure)),
             };
@@ -166,7 +166,17 @@ impl<K> Connection<K> {
 
     /// The client has reset a unidirectional stream.
     pub fn reset_uni(&mut self, stream: &UniStream) -> Event {
-        if stream.is_critical() && !self.closed { Event::Failed(self.fail(Failure::CRITICAL)) } else { Event::NeedMore }
+        if self.closed { Event::Closed } else { self.end_uni(stream) }
+    }
+
+    /// One is over. Those that have never said what they are cost something, like those that are ignored.
+    fn end_uni(&mut self, stream: &UniStream) -> Event {
+        let outcome = match stream.role {
+            _ if stream.is_critical() => Err(Failure::CRITICAL),
+            Role::Type => self.pay(Cost::Frame),
+            _ => Ok(()),
+        };
+        outcome.map_or_else(|failure| Event::Failed(self.fail(failure)), |()| Event::NeedMore)
     }
 
     /// The client wants nothing of one of the server's own streams, which all are critical.
