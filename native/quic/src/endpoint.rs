@@ -330,7 +330,7 @@ impl Endpoint {
             self.forget(handle);
             return true;
         }
-        if connection.is_validated() {
+        if connection.is_validated() && !self.unvalidated.is_empty() {
             self.unvalidated.remove(&handle.index());
         }
         while let Some(event) = connection.inner.poll_endpoint_events() {

@@ -19,6 +19,7 @@
 //! deadlines in `deadline`.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use pyo3::PyTraverseError;
@@ -51,8 +52,8 @@ use crate::udp::connection::Connection as Quic;
 pub(super) struct State {
     pub(super) wire: Wire<Py<PyTuple>>,
     pub(super) streams: OpenStreams<Stream>,
-    /// The same by their numbers in QUIC, which rise.
-    numbers: Vec<(u64, StreamId)>,
+    /// The same by their numbers in QUIC, which rise. Mostly the first one ends first.
+    numbers: VecDeque<(u64, StreamId)>,
     /// The client's unidirectional streams.
     pub(super) unis: Vec<(u64, UniStream)>,
     /// The server's own streams, by the places of their channels.
@@ -94,7 +95,7 @@ pub(super) struct Outflow {
     /// Bytes of responses that QUIC has taken.
     pub(super) taken: Cell<usize>,
     /// The streams of responses whose end the client has not acknowledged.
-    pub(super) unacknowledged: RefCell<Vec<u64>>,
+    pub(super) unacknowledged: RefCell<VecDeque<u64>>,
 }
 
 /// One connection. Shared by the protocol object, its streams, QUIC and the list of deadlines.
@@ -204,7 +205,7 @@ impl Connection {
             state: RefCell::new(State {
                 wire,
                 streams: OpenStreams::default(),
-                numbers: Vec::new(),
+                numbers: VecDeque::new(),
                 unis: Vec::new(),
                 own: [None; 3],
             }),

@@ -182,7 +182,7 @@ impl Connection {
         let mut numbers = self.outflow.unacknowledged.borrow_mut();
         // Mostly the first.
         if let Some(place) = numbers.iter().position(|&known| known == number) {
-            numbers.swap_remove(place);
+            numbers.remove(place);
         }
     }
 

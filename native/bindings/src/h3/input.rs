@@ -248,7 +248,6 @@ impl Connection {
         self.state.borrow_mut().streams.shrink();
         shrink(&self.due.gone);
         shrink(&self.due.ended);
-        self.chunks.take();
     }
 
     /// A request has come, or what should have been one.

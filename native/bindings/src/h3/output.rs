@@ -135,7 +135,7 @@ impl Connection {
     fn complete(&self, py: Python<'_>, stream: &Stream) -> PyResult<()> {
         let id = stream.id;
         self.quic.finish(py, id.number())?;
-        self.outflow.unacknowledged.borrow_mut().push(id.number());
+        self.outflow.unacknowledged.borrow_mut().push_back(id.number());
         let unwanted = self.state.borrow_mut().wire.complete(id);
         if let Some(code) = unwanted {
             stream.leave_body_deadline();

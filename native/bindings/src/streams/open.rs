@@ -10,8 +10,9 @@ use pyo3::types::PyDict;
 use super::starting::Asked;
 use crate::asgi::exchange::Exchange;
 
-/// The number of places that a connection without requests keeps.
-const KEPT: usize = 8;
+/// The number of places that a connection without requests keeps: a client with a few requests at a time is without any
+/// between two turns.
+const KEPT: usize = 32;
 
 /// Names a stream.
 pub(crate) trait Id: Copy + PartialEq {

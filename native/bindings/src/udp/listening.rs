@@ -26,11 +26,12 @@ use crate::tcp::reactor::{Datagrams, Poller, Reactor};
 use crate::tcp::socket::Keeper as _;
 use crate::tcp::tls::config::{Current, TLSConfig};
 
-/// How long a turn reads packets, and how long it serves connections; what it has begun is never cut short.
-const READING: Duration = Duration::from_millis(2);
+/// How long a turn reads packets and serves connections; what it has begun is never cut short.
 const TURN: Duration = Duration::from_millis(4);
 /// How much of a turn handshakes may take, as over TCP: the rest of them waits for the next turns.
 const HANDSHAKES: Duration = Duration::from_millis(1);
+/// New streams of one connection before others have their turn: as many as requests that begin at once.
+const MAX_OPENED: usize = 32;
 /// Calls of the kernel for one connection, of up to 40 KiB each, before others have their turn.
 const MAX_SENDS: usize = 8;
 /// Timeouts of clients whose packets may still be unread are put off so long.
@@ -174,42 +175,60 @@ impl Listening {
 
     // Packets.
 
-    /// Read packets up to the budget of a turn. Returns whether all were read.
+    /// Read packets and serve their connections, up to the budget of a turn. Returns whether all were read.
+    ///
+    /// The connections of each batch are served before the next one is read: the state of many does not fit into the
+    /// caches of a processor, and is changed in both steps.
     fn read(&self, py: Python<'_>, buffers: &mut Buffers) -> PyResult<bool> {
         let begin = Instant::now();
         let mut now = begin;
         let mut outcome = Ok(());
-        let sockets = self.sockets.borrow().clone();
-        let mut is_over = true;
-        let (mut datagrams, mut size) = (0, 0);
-        for (index, socket) in sockets.iter().enumerate() {
-            while socket.readable.get() {
-                if now - begin >= READING {
-                    is_over = false;
-                    break;
+        loop {
+            let mut has_more = false;
+            for (index, socket) in self.sockets.borrow().clone().iter().enumerate() {
+                if socket.readable.get() {
+                    outcome = outcome.and(self.read_batch(py, buffers, index, socket, now));
+                    has_more |= socket.readable.get();
                 }
-                socket.receive(buffers, |from, bytes, reply| {
-                    datagrams += 1;
-                    size += bytes.len();
-                    let received = self.endpoint.borrow_mut().receive(now, from, bytes, reply);
-                    match received {
-                        Received::Packet(handle, packet) => {
-                            let Some(connection) = self.connection(handle.index()) else { return };
-                            connection.receive(packet, from.remote, index);
-                            let queued = self.queue(py, &connection);
-                            outcome = std::mem::replace(&mut outcome, Ok(())).and(queued);
-                        }
-                        Received::Reply(transmit) => self.answer(socket, &transmit, reply),
-                        Received::Waiting => self.arrivals.borrow_mut().push_back(index),
-                        Received::Dropped => {}
-                    }
-                });
-                now = Instant::now();
+            }
+            outcome = outcome.and(self.round(py, begin));
+            now = Instant::now();
+            if !has_more || outcome.is_err() || now - begin >= TURN {
+                return outcome.map(|()| !has_more);
             }
         }
+    }
+
+    /// Read what one call of the kernel brings.
+    fn read_batch(
+        &self,
+        py: Python<'_>,
+        buffers: &mut Buffers,
+        index: usize,
+        socket: &Socket,
+        now: Instant,
+    ) -> PyResult<()> {
+        let mut outcome = Ok(());
+        let (mut datagrams, mut size) = (0, 0);
+        socket.receive(buffers, |from, bytes, reply| {
+            datagrams += 1;
+            size += bytes.len();
+            let received = self.endpoint.borrow_mut().receive(now, from, bytes, reply);
+            match received {
+                Received::Packet(handle, packet) => {
+                    let Some(connection) = self.connection(handle.index()) else { return };
+                    connection.receive(packet, from.remote, index);
+                    let queued = self.queue(py, &connection);
+                    outcome = std::mem::replace(&mut outcome, Ok(())).and(queued);
+                }
+                Received::Reply(transmit) => self.answer(socket, &transmit, reply),
+                Received::Waiting => self.arrivals.borrow_mut().push_back(index),
+                Received::Dropped => {}
+            }
+        });
         self.reactor.count_many(places::UDP_RECEIVED, datagrams);
         self.reactor.count_many(places::UDP_BYTES_RECEIVED, size);
-        outcome.map(|()| is_over)
+        outcome
     }
 
     /// Answer a datagram that has no connection.
@@ -317,9 +336,8 @@ impl Listening {
         outcome
     }
 
-    /// Serve the connections in the queue, each once.
-    fn round(&self, py: Python<'_>) -> PyResult<()> {
-        let begin = Instant::now();
+    /// Serve the connections in the queue, each once, as long as the turn that has begun at `begin` lasts.
+    fn round(&self, py: Python<'_>, begin: Instant) -> PyResult<()> {
         let mut outcome = Ok(());
         let length = self.queue.borrow().len();
         for _ in 0..length {
@@ -352,9 +370,16 @@ impl Listening {
 
     fn deliver(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()> {
         let mut delivered = false;
-        while let Some(event) = connection.poll() {
+        let mut opened = 0;
+        while opened < MAX_OPENED
+            && let Some(event) = connection.poll()
+        {
             delivered = true;
+            opened += usize::from(matches!(event, Event::Opened(_)));
             self.hand(py, connection, event)?;
+        }
+        if opened == MAX_OPENED {
+            self.queue(py, connection)?;
         }
         match connection.handler() {
             Some(handler) if delivered => handler.on_events_delivered(py),
@@ -658,7 +683,7 @@ impl Datagrams for Listening {
         };
         let outcome = read.and(self.shake_hands(py, &mut buffers));
         let outcome = outcome.and(self.expire(py, all_read));
-        let outcome = outcome.and(self.round(py));
+        let outcome = outcome.and(self.round(py, Instant::now()));
         self.buffers.set(Some(buffers));
         outcome.and(self.timeouts.arm().map_err(Into::into))
     }

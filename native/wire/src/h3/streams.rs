@@ -7,8 +7,9 @@ use crate::fields::body::Expected;
 use crate::fields::response::{self, Kind, Promised};
 use crate::priority::Waits;
 
-/// The number of places that a connection without streams keeps.
-const KEPT_PLACES: usize = 8;
+/// The number of places that a connection without streams keeps: a client with a few requests at a time is without any
+/// between two turns.
+const KEPT_PLACES: usize = 16;
 
 /// Names one request stream uniquely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
