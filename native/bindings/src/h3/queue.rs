@@ -23,7 +23,7 @@ thread_local! {
     static SPARES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Output that QUIC holds until the client has acknowledged it: the allocator would have to find so many rooms of this size
+/// Output that QUIC holds until the client has acknowledged it: the allocator would have to find as many rooms of this size
 /// at once that it became a tenth of the work.
 struct Room(Vec<u8>);
 
