@@ -43,6 +43,16 @@ def perform(operation: str, base: str, *arguments: str) -> dict[str, Any]:
     if operation == "post":
         with session(base) as client:
             return {"responses": [told(client.post(url, data=bytes(int(arguments[0])), timeout=60))]}
+    if operation == "load":
+        count, failures, end = 0, [], time.monotonic() + float(arguments[0])
+        with session(base) as client:
+            while time.monotonic() < end:
+                try:
+                    told(client.get(url, timeout=20))
+                    count += 1
+                except niquests.exceptions.RequestException as exc:
+                    failures.append(str(exc))
+        return {"count": count, "failures": failures}
     if operation == "again":
         with session(base) as client:
             client.get(url).content  # noqa: B018 - reads it
