@@ -116,7 +116,7 @@ class Run:
         if self._process.returncode == UNSUPPORTED:
             raise NotOffered
         if self._process.returncode:
-            raise Failed(f"status {self._process.returncode}: {(errors or told.decode()).strip()[-300:]}")
+            raise Failed(f"status {self._process.returncode}: {(errors or told.decode()).strip()[-600:]}")
         found: dict[str, Any] = json.loads(told)
         return found
 
@@ -434,7 +434,7 @@ def main() -> int:
     if asked.pages:
         measure(link, Path(directory.name))
         return 0
-    clients = [find(name, small.pem) for name in asked.clients or NAMES]
+    clients = [find(name, small.pem, large.pem) for name in asked.clients or NAMES]
     cases = [name for name in CASES if not asked.case or any(text in name for text in asked.case)]
     verdicts: dict[str, dict[str, str]] = {}
     for client in clients:

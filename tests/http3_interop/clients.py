@@ -98,11 +98,11 @@ def install(name: str) -> None:
     _CLIENTS[name][0]()
 
 
-def find(name: str, certificate: bytes) -> Client:
-    """An installed client; it accepts `certificate`, in PEM."""
+def find(name: str, *certificates: bytes) -> Client:
+    """An installed client; it accepts these certificates, in PEM."""
     command = _CLIENTS[name][1]()
     if command is not None and name == "chromium":
-        command.append(_fingerprint(certificate))
+        command.append(",".join(map(_fingerprint, certificates)))
     return Client(name, command)
 
 

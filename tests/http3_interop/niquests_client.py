@@ -24,6 +24,8 @@ def told(response: Any) -> dict[str, Any]:
 def session(base: str, **settings: Any) -> Any:
     """A session that knows that the server has HTTP/3."""
     url = urlsplit(base)
+    # Or it changes to HTTP/2 where HTTP/3 takes long.
+    settings |= {"disable_http1": True, "disable_http2": True}
     made = niquests.Session(quic_cache_layer={(url.hostname, url.port): (url.hostname, url.port)}, **settings)
     made.verify, made.trust_env = False, False
     return made
