@@ -22,7 +22,7 @@ from tests.http3_interop.clients import NAMES, PLACE, ROOT, Client, find
 from tests.http3_interop.initials import flood
 from tests.http3_interop.link import Conditions, Link
 from tests.http3_interop.pages import measure
-from tests.http3_interop.server import BASE, Certificate, Server
+from tests.http3_interop.server import BASE, PATIENCE, Certificate, Server
 
 UNSUPPORTED = 3
 MEGABYTE = 1_000_000
@@ -224,8 +224,9 @@ def moved(bench: Bench, **changes: int) -> None:
 
     def act() -> None:
         run = bench.start("get", "1", f"/bytes/{3 * MEGABYTE}")
-        before = bench.server.figures()['udp_datagrams_total{direction="sent"}']
-        while bench.server.figures()['udp_datagrams_total{direction="sent"}'] < before + 200:
+        name = 'udp_datagrams_total{direction="sent"}'
+        before, deadline = bench.server.figures()[name], time.monotonic() + PATIENCE
+        while bench.server.figures()[name] < before + 200 and time.monotonic() < deadline:
             time.sleep(0.01)
         vars(bench.link.conditions).update(changes)
         check(run.responses(), [bytes(3 * MEGABYTE)])
