@@ -1040,6 +1040,13 @@ def test_http3_is_refused_in_one_line(
     assert text in log()[-1][1]
 
 
+def test_http3_beside_the_proxy_protocol_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    settings: dict[str, Any] = {"http3": True, "ssl_certfile": "unread", "proxy_protocol": True}
+    with caplog.at_level(logging.WARNING, "uvicorn.error"):
+        Config(app=asgi_app, log_config=None, **settings)
+    assert "http3=True, proxy_protocol=True serves HTTP/3 without PROXY headers" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [

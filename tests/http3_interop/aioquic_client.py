@@ -88,6 +88,8 @@ def opened(base: str, wait: bool = True, **settings: Any) -> AbstractAsyncContex
 
 async def perform(operation: str, base: str, *arguments: str) -> dict[str, Any]:
     """Return the result."""
+    if operation == "load":
+        return await load(base, float(arguments[0]), arguments[1])
     settings: dict[str, Any] = {}
     path = arguments[-1] if arguments else "/"
     if operation == "version":
@@ -117,7 +119,7 @@ async def perform(operation: str, base: str, *arguments: str) -> dict[str, Any]:
             client.change_connection_id()
             found = await client.ask(path)
             old.close()
-        elif operation in ("again", "wait"):
+        elif operation == "wait":  # it ignores stateless resets, so `again` shows nothing
             return await lose(client, operation, path)
         elif operation in ("resume", "early"):
             while not tickets:
@@ -143,6 +145,22 @@ async def lose(client: Client, operation: str, path: str) -> dict[str, Any]:
     else:
         error = await client.ended
     return {"error": error, "seconds": time.monotonic() - begin}
+
+
+async def load(base: str, seconds: float, path: str) -> dict[str, Any]:
+    """Ask again and again, on another connection once one has ended."""
+    count, failures, end = 0, [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        async with opened(base) as client:
+            while time.monotonic() < end and not client.ended.done():
+                try:
+                    await client.ask(path)
+                    count += 1
+                except ConnectionError as exc:
+                    # It does not read GOAWAY: a connection that is closed without an error has not served this request.
+                    if not str(exc).startswith("0x100 "):
+                        failures.append(str(exc))
+    return {"count": count, "failures": failures}
 
 
 if __name__ == "__main__":

@@ -38,6 +38,16 @@ new Promise((resolve, reject) => {
   socket.onmessage = message => resolve(JSON.stringify([message.data]));
 })
 """
+LOAD = """
+(async () => {
+  const failures = [], end = Date.now() + 1000 * %s;
+  let count = 0;
+  while (Date.now() < end) {
+    try { await (await fetch("%s", {cache: "no-store"})).text(); count++; } catch (error) { failures.push(`${error}`); }
+  }
+  return JSON.stringify({count, failures});
+})()
+"""
 
 
 class Page:
@@ -65,7 +75,7 @@ class Page:
 
 async def perform(spki: str, operation: str, base: str, *arguments: str) -> dict[str, Any]:
     """Return the result."""
-    if operation not in ("get", "post", "websocket", "again"):
+    if operation not in ("get", "post", "websocket", "again", "load"):
         sys.exit(UNSUPPORTED)
     path = arguments[-1] if arguments else "/"
     host = urlsplit(base).netloc
@@ -96,6 +106,9 @@ async def use(page: Page, operation: str, base: str, path: str, *arguments: str)
     if operation == "websocket":
         # Which version carries it, only the server knows.
         return {"messages": await page.evaluate(SOCKET)}
+    if operation == "load":
+        loaded: dict[str, Any] = await page.evaluate(LOAD % (arguments[0], path))
+        return loaded
     asked = f'[one("{path}")]'
     if operation == "get":
         asked = f'Array.from({{length: {arguments[0]}}}, () => one("{path}"))'

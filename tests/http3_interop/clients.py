@@ -10,6 +10,7 @@ SHA-256) or an `error` and its `seconds`; with status 3 it does not offer the op
 | resume, early | PATH | a second connection by the ticket of the first, with or without early data |
 | keyupdate, migrate, version, chacha20 | PATH | the same with new keys, another address or version, a suite |
 | again, wait | PATH | one request, prints `ready`, and after a line of input a second one, or none |
+| load | SECONDS PATH | requests one after another; prints their `count` and the `failures` |
 | websocket | | exchanges messages |
 """
 
@@ -97,11 +98,11 @@ def install(name: str) -> None:
     _CLIENTS[name][0]()
 
 
-def find(name: str, certificate: bytes) -> Client:
-    """An installed client; it accepts `certificate`, in PEM."""
+def find(name: str, *certificates: bytes) -> Client:
+    """An installed client; it accepts these certificates, in PEM."""
     command = _CLIENTS[name][1]()
     if command is not None and name == "chromium":
-        command.append(_fingerprint(certificate))
+        command.append(",".join(map(_fingerprint, certificates)))
     return Client(name, command)
 
 

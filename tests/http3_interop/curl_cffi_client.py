@@ -36,6 +36,15 @@ async def perform(operation: str, base: str, *arguments: str) -> dict[str, Any]:
             return {"responses": [told(one) for one in await asyncio.gather(*(client.get(url) for _ in range(count)))]}
         if operation == "post":
             return {"responses": [told(await client.post(url, data=bytes(int(arguments[0]))))]}
+        if operation == "load":
+            count, failures, end = 0, [], time.monotonic() + float(arguments[0])
+            while time.monotonic() < end:
+                try:
+                    await client.get(url)
+                    count += 1
+                except RequestException as exc:
+                    failures.append(str(exc))
+            return {"count": count, "failures": failures}
         if operation == "again":
             await client.get(url)
             print("ready", flush=True)

@@ -76,6 +76,18 @@ def perform(operation: str, base: str, *arguments: str) -> dict[str, Any]:
     if operation == "post":
         return {"responses": [Request(url, bytes(int(arguments[0]))).perform()]}
     request = Request(url)
+    if operation == "chacha20":
+        request.handle.setopt(pycurl.TLS13_CIPHERS, "TLS_CHACHA20_POLY1305_SHA256")
+        return {"responses": [request.perform()]}
+    if operation == "load":
+        count, failures, end = 0, [], time.monotonic() + float(arguments[0])
+        while time.monotonic() < end:
+            try:
+                request.perform()
+                count += 1
+            except pycurl.error as exc:
+                failures.append(str(exc))
+        return {"count": count, "failures": failures}
     if operation in ("resume", "early"):
         if operation == "early":
             request.handle.setopt(pycurl.SSL_OPTIONS, EARLY_DATA)

@@ -24,6 +24,8 @@ def told(response: Any) -> dict[str, Any]:
 def session(base: str, **settings: Any) -> Any:
     """A session that knows that the server has HTTP/3."""
     url = urlsplit(base)
+    # Or it changes to HTTP/2 where HTTP/3 takes long.
+    settings |= {"disable_http1": True, "disable_http2": True}
     made = niquests.Session(quic_cache_layer={(url.hostname, url.port): (url.hostname, url.port)}, **settings)
     made.verify, made.trust_env = False, False
     return made
@@ -43,6 +45,16 @@ def perform(operation: str, base: str, *arguments: str) -> dict[str, Any]:
     if operation == "post":
         with session(base) as client:
             return {"responses": [told(client.post(url, data=bytes(int(arguments[0])), timeout=60))]}
+    if operation == "load":
+        count, failures, end = 0, [], time.monotonic() + float(arguments[0])
+        with session(base) as client:
+            while time.monotonic() < end:
+                try:
+                    told(client.get(url, timeout=20))
+                    count += 1
+                except niquests.exceptions.RequestException as exc:
+                    failures.append(str(exc))
+        return {"count": count, "failures": failures}
     if operation == "again":
         with session(base) as client:
             client.get(url).content  # noqa: B018 - reads it

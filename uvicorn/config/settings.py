@@ -1223,6 +1223,12 @@ RELATIONS = (
         is_fatal=False,
     ),
     Relation(
+        ("http3", "proxy_protocol"),
+        lambda c: c.http3 and c.proxy_protocol,
+        "serves HTTP/3 without PROXY headers: only TCP has them, so its clients are the senders of the packets.",
+        is_fatal=False,
+    ),
+    Relation(
         ("ssl_cert",),
         lambda c: c.ssl_cert and not (c.ssl_certfile or c.ssl_context_factory),
         "it needs ssl_certfile, the certificate for clients that ask for another name or none.",

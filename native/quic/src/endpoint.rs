@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use quinn_proto::congestion::CubicConfig;
 use quinn_proto::{
     ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, EndpointEvent, IdleTimeout, Incoming, ServerConfig,
     TransportConfig, ValidationTokenConfig, VarInt,
 };
 
+use crate::congestion::Congestion;
 use crate::connection::Connection;
 use crate::crypto::Crypto;
 use crate::event::Lost;
@@ -368,6 +368,6 @@ fn transport(limits: &Limits) -> TransportConfig {
         .max_idle_timeout(Some(IdleTimeout::from(idle.unwrap_or(VarInt::MAX))))
         // No datagrams (RFC 9221) yet.
         .datagram_receive_buffer_size(None)
-        .congestion_controller_factory(Arc::new(CubicConfig::default()));
+        .congestion_controller_factory(Arc::new(Congestion::default()));
     transport
 }

@@ -21,6 +21,7 @@
 //! settings, the form of connection ids, keys that workers share, and the limits of what strangers may cost.
 #![forbid(unsafe_code)]
 
+mod congestion;
 mod connection;
 mod crypto;
 mod endpoint;

@@ -320,6 +320,22 @@ fn congestion_marks_slow_us_down() {
 }
 
 #[test]
+fn window_grows_while_half_of_it_is_used() {
+    let pki = Pki::new();
+    for (size, grows) in [(30_000, true), (5_000, false)] {
+        let mut world = World::one(settings(&pki));
+        let client = world.connect(&pki.client(b"h3"), CLIENT);
+        world.establish(client);
+        let before = world.only().connection.statistics().congestion_window;
+        for _ in 0..5 {
+            world.echo(client, &bytes(size), SECOND * 5);
+        }
+        let after = world.only().connection.statistics().congestion_window;
+        assert_eq!(after > before, grows, "{before} to {after} by {size}");
+    }
+}
+
+#[test]
 fn keys_are_updated_as_often_as_a_client_wants() {
     let pki = Pki::new();
     let mut world = World::one(settings(&pki));

@@ -33,6 +33,8 @@ type result struct {
 	Responses []response `json:"responses"`
 	Error     string     `json:"error,omitempty"`
 	Seconds   float64    `json:"seconds,omitempty"`
+	Count     int        `json:"count,omitempty"`
+	Failures  []string   `json:"failures,omitempty"`
 }
 
 const unsupported = 3
@@ -169,6 +171,24 @@ func main() {
 			err = context.Cause(conn.Context())
 		}
 		end(result{Error: err.Error(), Seconds: time.Since(begin).Seconds()}, 0)
+	case "load":
+		seconds, err := strconv.ParseFloat(arguments[0], 64)
+		check(err)
+		client := &http.Client{Transport: &http3.Transport{TLSClientConfig: sessions, QUICConfig: config}}
+		found := result{Failures: []string{}}
+		for end := time.Now().Add(time.Duration(seconds * float64(time.Second))); time.Now().Before(end); {
+			answer, err := client.Get(base + arguments[1])
+			if err == nil {
+				_, err = io.Copy(io.Discard, answer.Body)
+				answer.Body.Close()
+			}
+			if err == nil {
+				found.Count++
+			} else {
+				found.Failures = append(found.Failures, err.Error())
+			}
+		}
+		end(found, 0)
 	default:
 		os.Exit(unsupported)
 	}
