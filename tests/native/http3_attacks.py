@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -451,6 +451,7 @@ def bound(address: Address, source: str) -> socket.socket:
 
 # Attacks.
 
+Steps = Generator[None, None, None]
 Packets = Iterator[bytes | None]
 """The frames of each packet; `None`: wait until all were acknowledged, or for a moment."""
 
@@ -469,7 +470,7 @@ class Attack:
     """Its client acknowledges what it gets."""
     waits: bool = False
     """For a deadline of the server's."""
-    stranger: Callable[[Address, Counter[str]], Iterator[None]] | None = None
+    stranger: Callable[[Address, Counter[str]], Steps] | None = None
     """What is sent without a connection, one step after the other."""
     held: int = 0
     """Bytes of responses that the server may keep for it, for its applications' sake."""
@@ -737,12 +738,12 @@ class Strangers:
         return self.initial(token=token)
 
 
-def spoofed_initials(address: Address, ends: Counter[str]) -> Iterator[None]:
+def spoofed_initials(address: Address, ends: Counter[str]) -> Steps:
     """Clients that never answer."""
     return tokens(address, ends, lambda: b"")
 
 
-def replayed_initials(address: Address, ends: Counter[str]) -> Iterator[None]:
+def replayed_initials(address: Address, ends: Counter[str]) -> Steps:
     """The same few Initials from everywhere."""
     sources, strangers = Sources(address), Strangers(address)
     known = [strangers.another() for _ in range(50)]
@@ -752,7 +753,7 @@ def replayed_initials(address: Address, ends: Counter[str]) -> Iterator[None]:
         yield
 
 
-def tokens(address: Address, ends: Counter[str], token: Callable[[], bytes]) -> Iterator[None]:
+def tokens(address: Address, ends: Counter[str], token: Callable[[], bytes]) -> Steps:
     """Initials with a token."""
     sources, strangers = Sources(address), Strangers(address)
     while True:
@@ -760,12 +761,12 @@ def tokens(address: Address, ends: Counter[str], token: Callable[[], bytes]) -> 
         yield
 
 
-def invalid_tokens(address: Address, ends: Counter[str]) -> Iterator[None]:
+def invalid_tokens(address: Address, ends: Counter[str]) -> Steps:
     """Tokens that the server has not made."""
     return tokens(address, ends, lambda: os.urandom(80))
 
 
-def stolen_tokens(address: Address, ends: Counter[str]) -> Iterator[None]:
+def stolen_tokens(address: Address, ends: Counter[str]) -> Steps:
     """A token of another address."""
     client = Client(address, any_source())
     if client.begin():
@@ -774,7 +775,7 @@ def stolen_tokens(address: Address, ends: Counter[str]) -> Iterator[None]:
     return tokens(address, ends, lambda: client.tokens[-1])
 
 
-def garbage(address: Address, ends: Counter[str]) -> Iterator[None]:
+def garbage(address: Address, ends: Counter[str]) -> Steps:
     """Nothing that means anything."""
     sources = Sources(address)
     while True:
@@ -783,7 +784,7 @@ def garbage(address: Address, ends: Counter[str]) -> Iterator[None]:
         yield
 
 
-def foreign_packets(address: Address, ends: Counter[str]) -> Iterator[None]:
+def foreign_packets(address: Address, ends: Counter[str]) -> Steps:
     """Packets of connections that the server does not know."""
     sources = Sources(address)
     while True:
@@ -792,7 +793,7 @@ def foreign_packets(address: Address, ends: Counter[str]) -> Iterator[None]:
         yield
 
 
-def old_versions(address: Address, ends: Counter[str]) -> Iterator[None]:
+def old_versions(address: Address, ends: Counter[str]) -> Steps:
     """A version that the server does not have."""
     sources = Sources(address)
     while True:
@@ -801,7 +802,7 @@ def old_versions(address: Address, ends: Counter[str]) -> Iterator[None]:
         yield
 
 
-def small_initials(address: Address, ends: Counter[str]) -> Iterator[None]:
+def small_initials(address: Address, ends: Counter[str]) -> Steps:
     """Initials that are not padded."""
     sources, strangers = Sources(address), Strangers(address)
     while True:
@@ -809,7 +810,7 @@ def small_initials(address: Address, ends: Counter[str]) -> Iterator[None]:
         yield
 
 
-def handshakes(address: Address, ends: Counter[str]) -> Iterator[None]:
+def handshakes(address: Address, ends: Counter[str]) -> Steps:
     """Clients that are there, and leave at once."""
     while True:
         client = Client(address)
@@ -819,7 +820,7 @@ def handshakes(address: Address, ends: Counter[str]) -> Iterator[None]:
         yield
 
 
-def hello_in_pieces(address: Address, ends: Counter[str]) -> Iterator[None]:
+def hello_in_pieces(address: Address, ends: Counter[str]) -> Steps:
     """A ClientHello by the byte, the last one first: a CRYPTO frame for each, and the first of them never."""
     sources, strangers = Sources(address), Strangers(address)
     while True:
