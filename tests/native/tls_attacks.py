@@ -294,7 +294,14 @@ TLS_ATTACKS = [
         TOO_LARGE,
         stranger=over_websocket(endless(ws_frame(BINARY, b"x", first=0), ws_frame(0, bytes(60_000), first=0))),
     ),
-    Attack("W8", "WebSocket, a compression bomb", nothing, TOO_LARGE, stranger=over_websocket(bombs, deflate=True)),
+    Attack(
+        "W8",
+        "WebSocket, a compression bomb",
+        nothing,
+        TOO_LARGE,
+        held=2**24,
+        stranger=over_websocket(bombs, deflate=True),
+    ),
     Attack(
         "W8",
         "WebSocket, a frame of 1 GiB",
@@ -320,7 +327,7 @@ TLS_ATTACKS = [
         "W14",
         "WebSocket, pings",
         nothing,
-        ENDLESS,
+        "close 1011",
         stranger=over_websocket(endless(b"", ws_frame(PING, bytes(125)), 2000)),
     ),
     Attack(
