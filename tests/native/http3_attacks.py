@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from aioquic._buffer import Buffer
 from aioquic._crypto import CryptoError
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
+from aioquic.quic.crypto import CryptoPair
 from aioquic.quic.events import ConnectionTerminated
 from aioquic.quic.packet import QuicErrorCode
 from aioquic.tls import Epoch
@@ -450,6 +451,7 @@ def bound(address: Address, source: str) -> socket.socket:
 
 # Attacks.
 
+Steps = Generator[None, None, None]
 Packets = Iterator[bytes | None]
 """The frames of each packet; `None`: wait until all were acknowledged, or for a moment."""
 
@@ -468,7 +470,7 @@ class Attack:
     """Its client acknowledges what it gets."""
     waits: bool = False
     """For a deadline of the server's."""
-    stranger: Callable[[Address, Counter[str]], Iterator[None]] | None = None
+    stranger: Callable[[Address, Counter[str]], Steps] | None = None
     """What is sent without a connection, one step after the other."""
     held: int = 0
     """Bytes of responses that the server may keep for it, for its applications' sake."""
@@ -705,53 +707,66 @@ def kind_of(data: bytes) -> str:
     return ("Initial", "0-RTT", "Handshake", "Retry")[data[0] >> 4 & 3]
 
 
-def initials(address: Address, count: int) -> list[bytes]:
-    """Of different clients."""
-    made = []
-    for _ in range(count):
+class Strangers:
+    """Makes Initials of ever new clients, out of one ClientHello."""
+
+    def __init__(self, address: Address) -> None:
         client = Client(address)
-        made += [data for data, _ in client.quic.datagrams_to_send(time.monotonic())][:1]
         client.sock.close()
-    return made
+        self.source = client.quic.host_cid
+        self.hello = bytes(client.quic._crypto_streams[Epoch.INITIAL].sender._buffer)
+        self.meet()
+
+    def meet(self) -> None:
+        """Be another client from now on."""
+        self.destination = os.urandom(8)
+        self._pair = CryptoPair()
+        self._pair.setup_initial(cid=self.destination, is_client=True, version=1)
+
+    def initial(self, frames: bytes = b"", token: bytes = b"", packet: int = 0) -> bytes:
+        """A datagram of 1200 bytes at least: with the whole ClientHello, or with these frames."""
+        payload = (frames or crypto(0, self.hello)).ljust(SIZE - 60 - len(token), b"\0")
+        header = b"\xc1\0\0\0\x01\x08" + self.destination + bytes((len(self.source),)) + self.source
+        header += (
+            varint(len(token)) + token + (len(payload) + 18 | 0x4000).to_bytes(2, "big") + packet.to_bytes(2, "big")
+        )
+        return bytes(self._pair.encrypt_packet(header, payload, packet)).ljust(SIZE, b"\0")
+
+    def another(self, token: bytes = b"") -> bytes:
+        """The Initial of another client."""
+        self.meet()
+        return self.initial(token=token)
 
 
-def spoofed_initials(address: Address, ends: Counter[str]) -> Iterator[None]:
+def spoofed_initials(address: Address, ends: Counter[str]) -> Steps:
     """Clients that never answer."""
-    sources = Sources(address)
-    while True:
-        for data in initials(address, 20):
-            sources.send(data, ends)
-            yield
+    return tokens(address, ends, lambda: b"")
 
 
-def replayed_initials(address: Address, ends: Counter[str]) -> Iterator[None]:
+def replayed_initials(address: Address, ends: Counter[str]) -> Steps:
     """The same few Initials from everywhere."""
-    sources, known = Sources(address), initials(address, 50)
+    sources, strangers = Sources(address), Strangers(address)
+    known = [strangers.another() for _ in range(50)]
     while True:
         for data in known:
             sources.send(data, ends)
-            yield
+        yield
 
 
-def tokens(address: Address, ends: Counter[str], token: Callable[[], bytes]) -> Iterator[None]:
+def tokens(address: Address, ends: Counter[str], token: Callable[[], bytes]) -> Steps:
     """Initials with a token."""
-    sources = Sources(address)
+    sources, strangers = Sources(address), Strangers(address)
     while True:
-        client = Client(address)
-        client.sock.close()
-        client.quic._peer_token = token()
-        for data, _ in client.quic.datagrams_to_send(time.monotonic())[:1]:
-            for _ in range(10):
-                sources.send(data, ends)
-            yield
+        sources.send(strangers.another(token()), ends)
+        yield
 
 
-def invalid_tokens(address: Address, ends: Counter[str]) -> Iterator[None]:
+def invalid_tokens(address: Address, ends: Counter[str]) -> Steps:
     """Tokens that the server has not made."""
     return tokens(address, ends, lambda: os.urandom(80))
 
 
-def stolen_tokens(address: Address, ends: Counter[str]) -> Iterator[None]:
+def stolen_tokens(address: Address, ends: Counter[str]) -> Steps:
     """A token of another address."""
     client = Client(address, any_source())
     if client.begin():
@@ -760,7 +775,7 @@ def stolen_tokens(address: Address, ends: Counter[str]) -> Iterator[None]:
     return tokens(address, ends, lambda: client.tokens[-1])
 
 
-def garbage(address: Address, ends: Counter[str]) -> Iterator[None]:
+def garbage(address: Address, ends: Counter[str]) -> Steps:
     """Nothing that means anything."""
     sources = Sources(address)
     while True:
@@ -769,7 +784,7 @@ def garbage(address: Address, ends: Counter[str]) -> Iterator[None]:
         yield
 
 
-def foreign_packets(address: Address, ends: Counter[str]) -> Iterator[None]:
+def foreign_packets(address: Address, ends: Counter[str]) -> Steps:
     """Packets of connections that the server does not know."""
     sources = Sources(address)
     while True:
@@ -778,7 +793,7 @@ def foreign_packets(address: Address, ends: Counter[str]) -> Iterator[None]:
         yield
 
 
-def old_versions(address: Address, ends: Counter[str]) -> Iterator[None]:
+def old_versions(address: Address, ends: Counter[str]) -> Steps:
     """A version that the server does not have."""
     sources = Sources(address)
     while True:
@@ -787,16 +802,15 @@ def old_versions(address: Address, ends: Counter[str]) -> Iterator[None]:
         yield
 
 
-def small_initials(address: Address, ends: Counter[str]) -> Iterator[None]:
+def small_initials(address: Address, ends: Counter[str]) -> Steps:
     """Initials that are not padded."""
-    sources, known = Sources(address), initials(address, 20)
+    sources, strangers = Sources(address), Strangers(address)
     while True:
-        for data in known:
-            sources.send(data[:600], ends)
+        sources.send(strangers.another()[:600], ends)
         yield
 
 
-def handshakes(address: Address, ends: Counter[str]) -> Iterator[None]:
+def handshakes(address: Address, ends: Counter[str]) -> Steps:
     """Clients that are there, and leave at once."""
     while True:
         client = Client(address)
@@ -806,29 +820,15 @@ def handshakes(address: Address, ends: Counter[str]) -> Iterator[None]:
         yield
 
 
-def hello_in_pieces(address: Address, ends: Counter[str]) -> Iterator[None]:
+def hello_in_pieces(address: Address, ends: Counter[str]) -> Steps:
     """A ClientHello by the byte, the last one first: a CRYPTO frame for each, and the first of them never."""
-    sources = Sources(address)
+    sources, strangers = Sources(address), Strangers(address)
     while True:
-        client = Client(address)
-        client.sock.close()
-        sender = client.quic._crypto_streams[Epoch.INITIAL].sender
-        hello = bytes(sender._buffer)
-        pair = client.quic._cryptos[Epoch.INITIAL]
+        strangers.meet()
+        hello = strangers.hello
         for packet, last in enumerate(range(len(hello), 200, -200)):
             frames = b"".join(crypto(at, hello[at : at + 1]) for at in range(last - 1, last - 200, -1))
-            frames = frames[: len(frames)] + bytes(max(0, 1130 - len(frames)))
-            header = (
-                b"\xc1\0\0\0\x01"
-                + bytes((len(client.quic._peer_cid.cid),))
-                + client.quic._peer_cid.cid
-                + bytes((len(client.quic.host_cid),))
-                + client.quic.host_cid
-                + b"\0"
-                + (len(frames) + 18 | 0x4000).to_bytes(2, "big")
-                + packet.to_bytes(2, "big")
-            )
-            sources.send(pair.encrypt_packet(header, frames, packet), ends)
+            sources.send(strangers.initial(frames, packet=packet), ends)
             sources.socks.rotate(-1)
         sources.socks.rotate()
         yield
@@ -865,14 +865,14 @@ ATTACKS = [
     Attack("H18", "MAX_DATA", each(integers(0x10, 1))),
     Attack("H18", "DATA_BLOCKED", each(integers(0x14, 1))),
     Attack("H18", "STREAMS_BLOCKED", each(integers(0x16, 1))),
-    Attack("H18", "padding", each(PING + bytes(1100))),
-    Attack("H18", "CRYPTO behind the handshake", each(crypto(1, bytes(1000)))),
+    Attack("H18", "padding", each(PING + bytes(1100)), IDLE),
+    Attack("H18", "CRYPTO behind the handshake", each(crypto(1, bytes(1000))), IDLE),
     Attack("H18", "key updates", key_updates, IDLE),
     Attack("H18", "moves", moves, IDLE),
     Attack("H19", "a body by the byte", by_the_byte, ENDLESS),
     Attack("H19", "a body in frames of 1 byte", in_tiny_frames),
     Attack("H19", "holes in a body", holes, "INTERNAL_ERROR"),
-    Attack("H19", "the same data again", repeated),
+    Attack("H19", "the same data again", repeated, SERVED),
     Attack(
         "H19", "empty STREAM frames", lambda client: iter([client.on(0, POST), *[stream(0, b"", 1) * 200] * ROUNDS])
     ),

@@ -154,7 +154,7 @@ mod tests {
         // messages by the byte, and their acknowledgements; a small request in two datagrams, an upload, a download
         assert_eq!(rounds(2, |flood| flood.note_read(1, 1), Duration::ZERO), 1000);
         assert_eq!(rounds(2, |flood| flood.note_written(1, true), Duration::ZERO), 1000);
-        assert_eq!(rounds(3, |flood| flood.note_finished(), Duration::ZERO), 1000);
+        assert_eq!(rounds(3, Flood::note_finished, Duration::ZERO), 1000);
         assert_eq!(rounds(1, |flood| flood.note_read(1, 1200), Duration::ZERO), 1000);
         assert_eq!(rounds(2, |flood| flood.note_written(1200, false), Duration::ZERO), 1000);
     }
