@@ -16,6 +16,7 @@ from uvicorn._types import ASGIReceiveEvent, FileRoute, HTTPScope, ProtocolConfi
 
 __all__ = [
     "SOURCES",
+    "TLS_PROVIDER",
     "AllocationSampler",
     "Call",
     "Callable",
@@ -31,7 +32,6 @@ __all__ = [
     "ProbeResponder",
     "RequestResponseCycle",
     "SpanFields",
-    "TLS_PROVIDER",
     "TLSConfig",
     "Transport",
     "TransportSocket",

@@ -111,7 +111,7 @@ impl Encrypter {
     /// Write a record with application data behind `output`.
     fn place(&mut self, output: &mut Output, plain: &[u8], sequence: u64) -> Option<()> {
         let length = plain.len() + 1 + TAG;
-        // The header of a record is what is authenticated with it.
+        // It is authenticated with the record.
         let header = make_tls13_aad(length);
         let (nonce, kind) = (self.nonce(sequence), [ContentType::ApplicationData.into()]);
         let (place, room) = output.room(EMPTY + length).split_first_chunk_mut()?;
