@@ -22,6 +22,7 @@ from uvicorn.config.errors import report_error
 pytestmark = pytest.mark.usefixtures("engine")
 
 PASSWORD = "uvicorn password for the win"
+KEYS = Path(__file__).parents[2] / "native" / "tls" / "tests" / "keys"
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -219,6 +220,7 @@ def pem(
         "key": tls_certificate_private_key_path,
         "other": request.getfixturevalue("tls_certificate_private_key_encrypted_path"),
         "foreign": str(foreign),
+        "of another kind": str(KEYS / "pkcs1.pem"),
         "foreign and encrypted": str(tmp_path / "encrypted.pem"),
     }
 
@@ -241,6 +243,10 @@ def pem(
             "`ssl_keyfile_password` does not fit the private key.",
         ),
         ({"ssl_certfile": "cert", "ssl_keyfile": "foreign"}, "the private key does not match the certificate."),
+        (
+            {"ssl_certfile": "cert", "ssl_keyfile": "of another kind"},
+            "the private key does not match the certificate.",
+        ),
         (
             {"ssl_certfile": "cert", "ssl_keyfile": "foreign and encrypted", "ssl_keyfile_password": "right"},
             "the private key does not match the certificate.",

@@ -140,7 +140,8 @@ def _what_is_wrong(
     if b"PRIVATE KEY-----" not in key:
         where = "name its file with `ssl_keyfile`" if keyfile is None else "the file of `ssl_keyfile` has none"
         return f"a certificate needs its private key: {where}."
-    if exc.reason == "KEY_VALUES_MISMATCH":  # of an encrypted key too: its password was right
+    # Of an encrypted key too: its password was right. The second reason is that of a key of another kind.
+    if exc.reason in ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED"):
         return "the private key does not match the certificate."
     if b"ENCRYPTED" in key and has_password:
         return "`ssl_keyfile_password` does not fit the private key."
