@@ -28,6 +28,7 @@ from bench import (
     process,
     report,
     scenario,
+    served,
     slowing,
     stats,
     syscalls,
@@ -68,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--base", type=Path, help="a tree to compare this one with, instead of upstream and the stored values"
     )
     parser.add_argument(
-        "--cases", default=",".join(instructions.GATE_CASES), help="whose instructions are counted; empty for none"
+        "--cases",
+        default=",".join([*instructions.GATE_CASES, *served.CASES]),
+        help="whose instructions are counted; empty for none",
     )
     parser.add_argument("--time", default=",".join(cputime.CASES), help="whose CPU time is taken; empty for none")
     parser.add_argument("--calls", default=",".join(syscalls.CASES), help="whose system calls are counted; empty: none")
@@ -407,11 +410,23 @@ def _counted(gate: Gate, tree: Target, cases: Sequence[str]) -> dict[str, float]
         _note(gate, f"instructions were not counted: {trouble}")
         return {}
     gate.runner.progress(f"counting instructions of {tree.label()}")
-    here = instructions.available(tree, cases)
-    for case in cases:
+    small = [case for case in cases if case not in served.CASES]
+    here = instructions.available(tree, small)
+    for case in small:
         if case not in here:
             _note(gate, f"{case} cannot run on {tree.label()}")
-    return instructions.count(tree, here) if here else {}
+    found = instructions.count(tree, here) if here else {}
+    return {**found, **_served(gate, tree, [case for case in cases if case in served.CASES])}
+
+
+def _served(gate: Gate, tree: Target, cases: Sequence[str]) -> dict[str, float]:
+    found = {}
+    for case in cases:
+        try:
+            found[case] = served.count(gate.runner, tree, case)
+        except BenchError as exc:
+            _note(gate, f"instructions of {case} were not counted: {exc}")
+    return found
 
 
 def _store(gate: Gate) -> int:
