@@ -215,8 +215,8 @@ def _http3(name: str, about: str, app: str, size: int, connections: int, streams
     """Requests over HTTP/3, or with the option `over=http2` of a server over HTTP/2 and TLS."""
     needs = frozenset({"HTTP/3", "tls", *more.pop("needs", ())})
     about = f"{about} over HTTP/3, {streams} at once on each connection"
-    shape = {"response_bytes": size, "connections": connections, "pipeline": streams, "generator": "h3load"}
-    return Workload(name, about, app, needs=needs, **shape, **more)
+    shape: dict[str, Any] = {"response_bytes": size, "connections": connections, "pipeline": streams}
+    return Workload(name, about, app, needs=needs, generator="h3load", **shape, **more)
 
 
 HTTP3 = (

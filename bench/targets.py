@@ -95,7 +95,7 @@ _UVICORN = {
 # Options of this tree alone.
 _OURS = {"active": "limit-active-requests", "queue": "limit-queue"}
 
-# Over which version of HTTP clients come in workloads of HTTP/3; no server is told.
+# Over which version of HTTP clients come in workloads of HTTP/3: an option of the load generator.
 _OVER = "over"
 
 # What this tree alone has switched on by `=on`.

@@ -43,7 +43,7 @@ class H3load(ClosedLoop):
         return self.requests(aim, load.connections, load.pipeline, f"{load.seconds}s")
 
     def requests(self, aim: Aim, connections: int, streams: int, many: str) -> list[str]:
-        """The command for so many requests."""
+        """The command for `many` requests, or with an `s` behind it for that many seconds."""
         argv = [str(PROGRAM), f"127.0.0.1:{aim.port}", str(connections), str(streams), many, aim.path, "--json"]
         for name, value in aim.headers.items():
             argv += ["--field", f"{name}:{value}"]

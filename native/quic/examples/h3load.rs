@@ -3,12 +3,12 @@
 //! ```text
 //! cargo run --release --package quic --example h3load -- 127.0.0.1:8443 CONNECTIONS STREAMS REQUESTS [PATH]
 //!
-//! REQUESTS         so many, or as `5s` for so long; 0 keeps the connections open and idle for STREAMS seconds
+//! REQUESTS         a number, or a duration as `5s`; 0 keeps the connections open and idle for STREAMS seconds
 //! --method POST    instead of GET
 //! --body FILE      sent with each request
 //! --field N:V      a field of each request, as often as wanted
 //! --expect N       a body of another length is an error
-//! --newcomers N    after half a second so many clients more connect, and send one request each
+//! --newcomers N    after half a second N further clients connect, and send one request each
 //! --json           one line for the program `bench`
 //! ```
 //!
@@ -297,7 +297,7 @@ impl Load {
     }
 }
 
-/// The value behind a name, and the arguments that are no options.
+/// The values behind names, and the positional arguments.
 struct Options {
     named: Vec<(String, String)>,
     others: Vec<String>,
