@@ -190,13 +190,13 @@ PARTS = (
         "delivery; handshakes with a close behind them; and echoed by Starlette. Only open-close includes opening "
         "and closing. picows serves no applications: it shows the lower bound.",
         (
-            "websocket ours upstream granian --paired --rounds 5 --seconds 1 --warm-up 0.3",
+            "websocket ours upstream granian --paired --rounds 5 --seconds 0.8 --warm-up 0.3",
             "websocket hypercorn daphne gunicorn --rounds 1 --seconds 1 --warm-up 0.3",
             "websocket picows --cases echo-64,echo-64-x16,echo-16k,echo-1m,open-close --rounds 2 --seconds 1 "
             "--warm-up 0.3",
         ),
         f"--rounds 1 {SHORT}",
-        6.0,
+        5.6,
         2.4,
         ("speedups", "cases", "losses"),
     ),
@@ -208,11 +208,25 @@ PARTS = (
         (
             "compare ours upstream:http=zttp granian "
             "--workload h2,h2-headers,h2-one,h2-10k,h2-upload,h2-tls,h2-beside,h2-beside-tls "
-            "--blocks 5 --seconds 0.7 --warm-up 0.3 --no-noise",
+            "--blocks 5 --seconds 0.5 --warm-up 0.2 --no-noise",
         ),
         f"--blocks 1 {SHORT}",
-        3.9,
+        3.3,
         1.3,
+        ("brief", "losses"),
+    ),
+    Part(
+        "http3",
+        "HTTP/3",
+        "Through h3load. `over=http2` is the same server and the same requests over HTTP/2 and TLS, through h2load.",
+        (
+            "compare ours ours:over=http2 --workload h3-streams,h3-10k,h3-1m,h3-upload --blocks 5 --seconds 0.4 "
+            "--warm-up 0.2 --no-noise",
+            "compare ours ours:over=http2 hypercorn --workload h3 --blocks 5 --seconds 0.7 --warm-up 0.3 --no-noise",
+        ),
+        f"--blocks 1 {SHORT}",
+        1.6,
+        0.6,
         ("brief", "losses"),
     ),
     Part(

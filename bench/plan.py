@@ -20,6 +20,12 @@ class Scenario:
     mode: Mode
     load: Load
 
+    def seen_by(self, target: Target) -> Scenario:
+        """The same with the version of HTTP that the options of a target name."""
+        over = {name: value for name, value in target.options.items() if name == "over" and self.workload.http3}
+        workload = replace(self.workload, options={**self.workload.options, **over}) if over else self.workload
+        return replace(self, workload=workload)
+
 
 @dataclass(frozen=True)
 class Block:

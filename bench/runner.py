@@ -92,11 +92,12 @@ class Runner:
         for slot, side in enumerate(block.order):
             self.progress(f"{block.sides[side].label()} {block.scenario.workload.name}")
             sample = _blank(block, side, slot, self.knobs)
+            scenario = block.scenario.seen_by(block.sides[side])
             with tempfile.TemporaryDirectory(prefix="bench-") as name:
                 try:
-                    with self.serving(block.sides[side], block.scenario, Path(name)) as server:
-                        self._warm(server, block.scenario, Path(name))
-                        sample = self._undisturbed(sample, server, block.scenario, Path(name))
+                    with self.serving(block.sides[side], scenario, Path(name)) as server:
+                        self._warm(server, scenario, Path(name))
+                        sample = self._undisturbed(sample, server, scenario, Path(name))
                 except (ServerError, LoadError) as exc:
                     sample = replace(sample, void=str(exc))
             self.samples.append(sample)
@@ -169,6 +170,7 @@ class Runner:
             certificate,
             workload.http2,
             (workload.mount, stage / workload.mount[1:]) if workload.mount and "mount" in target.features else None,
+            workload.http3,
         )
         real = applications.find(workload.real) if workload.real else None
         directory = real.directory if real else self.application_directory

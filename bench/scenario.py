@@ -53,6 +53,11 @@ class Workload:
         return "HTTP/2" in self.needs
 
     @property
+    def http3(self) -> bool:
+        """Whether it is spoken over HTTP/3; `pipeline` is the number of streams of a connection then."""
+        return "HTTP/3" in self.needs
+
+    @property
     def closes(self) -> bool:
         """Whether each request has a connection of its own."""
         return self.headers.get("Connection") == "close"
@@ -66,7 +71,7 @@ class Workload:
     @property
     def asks(self) -> frozenset[str]:
         """What a load generator must be able to do for it (see `bench.load.base.Generator`)."""
-        special = {"tls": self.tls, "close": self.closes, "http2": self.http2}
+        special = {"tls": self.tls, "close": self.closes, "http2": self.http2, "http3": self.http3}
         return frozenset({*self.options, *(name for name, asked in special.items() if asked)})
 
 
@@ -206,6 +211,23 @@ HTTP2 = (
         )
         for name, through, needs in (("h2-beside", "", []), ("h2-beside-tls", " through TLS", ["tls"]))
     ),
+)
+
+
+def _http3(name: str, about: str, app: str, size: int, connections: int, streams: int, **more: Any) -> Workload:
+    """Requests over HTTP/3, or with the option `over=http2` of a server over HTTP/2 and TLS."""
+    needs = frozenset({"HTTP/3", "tls", *more.pop("needs", ())})
+    about = f"{about} over HTTP/3, {streams} at once on each connection"
+    shape: dict[str, Any] = {"response_bytes": size, "connections": connections, "pipeline": streams}
+    return Workload(name, about, app, needs=needs, generator="h3load", **shape, **more)
+
+
+HTTP3 = (
+    _http3("h3", "1 KiB", "one_kib", 1024, 10, 10),
+    _http3("h3-streams", "1 KiB", "one_kib", 1024, 10, 100),
+    _http3("h3-10k", "10 KiB", "ten_kib", 10240, 10, 10),
+    _http3("h3-1m", "1 MiB", "one_mib", MIB, 8, 1),
+    _http3("h3-upload", "1 MiB posted", "upload", 12, 8, 1, method="POST", body=b"u" * MIB, needs=["body"]),
 )
 
 IDENTICAL = Workload(
@@ -376,6 +398,7 @@ TABLE = (
     Workload("download", "16 MiB in pieces of 64 KiB", "download", response_bytes=BULK, connections=8),
     *WEBSOCKETS,
     *HTTP2,
+    *HTTP3,
 )
 
 

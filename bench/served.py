@@ -1,4 +1,4 @@
-"""Instructions of a whole server, counted by callgrind: for TLS and HTTP/2, for importing, for a start with its end.
+"""Instructions of a whole server, counted by callgrind: for TLS, HTTP/2, HTTP/3, an import, a start with its end.
 
 The micro-benchmarks have no sockets. Here a server gets requests one by one, so that every one of them needs a turn
 of the event loop; the application marks where counting begins and ends. User space alone is counted.
@@ -16,35 +16,44 @@ from pathlib import Path
 
 from bench import instructions, process
 from bench.errors import BenchError
+from bench.load.base import Aim
+from bench.load.h3load import H3load
 from bench.load.http2 import PREFACE, SETTINGS, FrameReader, frame, get, section
 from bench.load.response import ResponseReader, request_bytes
 from bench.load.sockets import trusting
 from bench.model import Load
 from bench.plan import Scenario
-from bench.runner import Runner, server_environment, stage_applications
+from bench.runner import Runner, aim_of, server_environment, stage_applications
 from bench.scenario import WORKLOADS, Mode
 from bench.targets import Launch, Target, interpreter
 
 REQUESTS = ("tls get", "tls new", "h2 get")
-CASES = (*REQUESTS, "import", "start")
+HTTP3 = "h3 get"
+CASES = (*REQUESTS, HTTP3, "import", "start")
 FIRST, COUNTED = 30, 200
 # A handshake needs as much as a hundred requests.
 HANDSHAKES = 30
+# Of HTTP/3, whose client counts by itself: requests of two counts, whose difference is taken.
+FEW, MANY = 100, 1100
 MARK = "/mark"
 OUT = "callgrind.out"
 TIMEOUT = 120.0
 
-Ask = Callable[[str], None]
+
+def missing(case: str) -> str | None:
+    """Why a case cannot be counted here; None when it can."""
+    return instructions.missing() or (H3load().missing() if case == HTTP3 else None)
 
 
 def count(runner: Runner, target: Target, cases: Sequence[str]) -> dict[str, float]:
     """Instructions of each case, by name; raises BenchError when valgrind is missing or the server fails."""
-    trouble = instructions.missing()
-    if trouble:
+    for trouble in filter(None, map(missing, cases)):
         raise BenchError(trouble)
     found: dict[str, float] = {}
     if wanted := [case for case in cases if case in REQUESTS]:
         found |= _requests(runner, target, wanted)
+    if HTTP3 in cases:
+        found[HTTP3] = _http3(runner, target)
     for case, order in (("import", _importing), ("start", _starting)):
         if case in cases:
             found[case] = _whole(target, order)
@@ -69,6 +78,46 @@ def _requests(runner: Runner, target: Target, cases: Sequence[str]) -> dict[str,
             dump += 2
             found[case] = instructions.total(out, dump) / counted
     return found
+
+
+def _http3(runner: Runner, target: Target) -> float:
+    """The handshake and everything else that is done once is in both counts."""
+    one = Scenario(WORKLOADS["h3"], Mode(), Load("none", 1, 1, 0.0))
+    with runner.alone(_controlled(target), one) as (server, directory):
+        aim = aim_of(server, one, directory)
+        _run(["callgrind_control", "-i", "on", str(server.pid)])
+        for requests in (FEW, MANY):
+            _load(aim, requests)
+            _run(["callgrind_control", "-d", str(server.pid)])
+        few, many = (instructions.total(directory / "stage" / OUT, dump) for dump in (1, 2))
+    return (many - few) / (MANY - FEW)
+
+
+def _controlled(target: Target) -> Target:
+    """The same server under callgrind, which counts nothing yet."""
+
+    def command(launch: Launch) -> list[str]:
+        return [*_callgrind(OUT), "--instr-atstart=no", *target.command(launch)]
+
+    return dataclasses.replace(target, command=command)
+
+
+def _load(aim: Aim, requests: int) -> None:
+    generator = H3load()
+    burst = generator.parse(_run(generator.requests(aim, 1, 1, str(requests))), Load(generator.name, 1, 1, 0.0))
+    if burst.requests != requests:
+        raise BenchError(f"{burst.requests} of {requests} requests were answered while instructions are counted")
+
+
+def _run(argv: list[str]) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise BenchError(f"{Path(argv[0]).name} failed: {exc}") from None
+    if done.returncode != 0:
+        told = (done.stderr or done.stdout).strip().splitlines()
+        raise BenchError(f"{Path(argv[0]).name} failed: {told[-1] if told else 'no reason given'}")
+    return done.stdout
 
 
 def _followed(target: Target) -> Target:

@@ -23,7 +23,8 @@ HERE = Path(__file__).resolve().parent
 class Launch:
     """What one start of a server is asked for. `application` is `module:attribute`.
 
-    `certificate` is a file with a certificate and its key when TLS is asked for. `http2`: clients speak HTTP/2.
+    `certificate` is a file with a certificate and its key when TLS is asked for. `http2`: clients speak HTTP/2;
+    `http3`: they speak HTTP/3, or HTTP/2.
     `mount` is a path and the directory with its files, for a server that can answer with those itself.
     """
 
@@ -36,6 +37,7 @@ class Launch:
     certificate: Path | None = None
     http2: bool = False
     mount: tuple[str, Path] | None = None
+    http3: bool = False
 
     def tls(self, certificate: str, key: str) -> list[str]:
         """The arguments for TLS, where a server calls its two options so."""
@@ -100,6 +102,9 @@ _UVICORN = {
 # Options of this tree alone.
 _OURS = {"active": "limit-active-requests", "queue": "limit-queue"}
 
+# Over which version of HTTP clients come in workloads of HTTP/3: an option of the load generator.
+_OVER = "over"
+
 # What this tree alone has switched on by `=on`.
 _SWITCHES = ("request-id",)
 
@@ -115,7 +120,8 @@ def _uvicorn(launch: Launch) -> list[str]:
     if launch.mode.kind == "wsgi":
         argv += ["--interface", "wsgi"]
     argv += launch.tls("--ssl-certfile", "--ssl-keyfile")
-    argv += ["--http2"] if launch.http2 else []
+    argv += ["--http2"] if launch.http2 or launch.http3 else []
+    argv += ["--http3"] if launch.http3 else []
     argv += [] if launch.mount is None else ["--mount", "{}={}".format(*launch.mount)]
     for name, option in {**_UVICORN, **_OURS}.items():
         if name in launch.options:
@@ -149,6 +155,7 @@ def _hypercorn(launch: Launch) -> list[str]:
     if "keep-alive" in launch.options:
         argv += ["--keep-alive", launch.options["keep-alive"]]
     argv += launch.tls("--certfile", "--keyfile")
+    argv += ["--quic-bind", f"127.0.0.1:{launch.port}"] if launch.http3 else []
     prefix = "wsgi:" if launch.mode.kind == "wsgi" else ""
     return [*argv, prefix + launch.application]
 
@@ -195,6 +202,7 @@ def _epoll(launch: Launch) -> list[str]:
 _ASGI = frozenset({"asgi", "body", "websocket", "lifespan", "access log", "tls"})
 _DEFLATE = frozenset({"permessage-deflate"})
 _HTTP2 = frozenset({"HTTP/2"})
+_HTTP3 = frozenset({"HTTP/3"})
 _MOUNT = frozenset({"mount"})
 _COMMON = ("uvloop", "httptools", "h11", "websockets", "wsproto")
 
@@ -204,9 +212,9 @@ TABLE = (
         "this tree",
         _uvicorn,
         python="ours",
-        features=_ASGI | _DEFLATE | _HTTP2 | _MOUNT,
+        features=_ASGI | _DEFLATE | _HTTP2 | _HTTP3 | _MOUNT,
         modes=frozenset({"single", "processes", "threads", "wsgi"}),
-        allowed=frozenset({*_UVICORN, *_OURS, *_SWITCHES, "root"}),
+        allowed=frozenset({*_UVICORN, *_OURS, *_SWITCHES, _OVER, "root"}),
         distributions=("uvicorn", *_COMMON),
         package="uvicorn",
         why="its defaults: the native core, uvloop",
@@ -237,11 +245,11 @@ TABLE = (
         "hypercorn",
         "pure Python, sans-IO libraries",
         _hypercorn,
-        features=_ASGI | _HTTP2,
+        features=_ASGI | _HTTP2 | _HTTP3,
         modes=frozenset({"single", "processes", "wsgi"}),
-        allowed=frozenset({"loop", "keep-alive"}),
+        allowed=frozenset({"loop", "keep-alive", _OVER}),
         package="hypercorn.run",
-        distributions=("hypercorn", "uvloop", "h11", "wsproto"),
+        distributions=("hypercorn", "uvloop", "h11", "wsproto", "aioquic"),
         why="uvloop in place of its default, asyncio",
     ),
     Target(
@@ -301,6 +309,8 @@ def find(text: str) -> Target:
         if not separator or key not in target.allowed:
             known = ", ".join(sorted(target.allowed)) or "none"
             raise BenchError(f"target {name} has no option {key!r} (known: {known})")
+        if key == _OVER and value != "http2":
+            raise BenchError(f"option {key!r} of target {name} is http2 or left out, not {value!r}")
         if key in _SWITCHES and value != "on":
             raise BenchError(f"option {key!r} of target {name} is on or left out, not {value!r}")
         options[key] = value

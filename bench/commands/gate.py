@@ -408,12 +408,14 @@ def _served_judged(gate: Gate) -> list[Line]:
 
 
 def _served(gate: Gate, tree: Target, cases: Sequence[str]) -> dict[str, float]:
-    trouble = instructions.missing()
-    if trouble and cases:
-        _note(gate, f"instructions of servers were not counted: {trouble}")
-        return {}
+    here = []
+    for case in cases:
+        if trouble := served.missing(case):
+            _note(gate, f"instructions of {case} were not counted: {trouble}")
+        else:
+            here.append(case)
     gate.runner.progress(f"instructions of {tree.label()} as a server")
-    return served.count(gate.runner, tree, cases)
+    return served.count(gate.runner, tree, here)
 
 
 def _memory_judged(gate: Gate) -> list[Line]:

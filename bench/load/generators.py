@@ -9,6 +9,7 @@ from bench.load.beside import BesideGenerator
 from bench.load.chat import ChatGenerator
 from bench.load.closedloop import ClosedLoopGenerator
 from bench.load.h2load import H2load
+from bench.load.h3load import H3load
 from bench.load.httpx_driver import HttpxGenerator
 from bench.load.oha import Oha
 from bench.load.openloop import OpenLoopGenerator
@@ -22,6 +23,7 @@ _ALL: tuple[Generator, ...] = (
     Wrk(),
     H2load("h2load", ("--h1",)),
     H2load("h2load-h2", ("-p", "h2c"), "http2", "tls"),
+    H3load(),
     Oha(),
     OpenLoopGenerator(),
     OverloadGenerator(),

@@ -297,7 +297,7 @@ def test_whole_servers_and_idle_connections_are_held_against_stored_ones(
     monkeypatch.setattr(instructions, "missing", lambda: "valgrind is not installed (apt-get install valgrind)")
     sizes["hello"] = 780.0
     assert run() == 0
-    assert "instructions of servers were not counted: valgrind is not installed" in capsys.readouterr().out
+    assert "instructions of tls get were not counted: valgrind is not installed" in capsys.readouterr().out
     chosen = ("--served", "odd", "--memory", "")
     assert run() == 1
     assert "unknown case 'odd' of --served: choose from tls get" in capsys.readouterr().err

@@ -99,6 +99,36 @@ def test_a_server_is_told_that_clients_speak_http2(name: str, tmp_path: Path) ->
     assert "-p h2c -c 8 -t 1 -D 500ms -m 16" in argv
 
 
+@pytest.mark.parametrize(("name", "option"), [("ours", "--http3"), ("hypercorn", "--quic-bind")])
+def test_clients_come_over_http3_or_http2_to_the_same_server(name: str, option: str, tmp_path: Path) -> None:
+    workload, load = WORKLOADS["h3-upload"], Load("h3load", 8, 1, 0.5)
+    generator, commands = generators.find("h3load"), []
+    for target in (targets.find(name), targets.find(f"{name}:over=http2")):
+        launch = targets.Launch("m:app", 4711, Mode(), False, "python", target.options, tmp_path, http3=True)
+        assert option in target.command(launch)
+        seen = Scenario(workload, Mode(), load).seen_by(target).workload
+        assert seen.asks <= generator.abilities
+        aim = Aim(4711, tmp_path, "POST", body=workload.body, response_bytes=12, options=seen.options, tls=True)
+        commands.append(" ".join(generator.command(aim, load)))
+    assert "127.0.0.1:4711 8 1 0.5s / --json --method POST --expect 12 --body" in commands[0]
+    assert "-p h2c -c 8 -t 1 -D 500ms -m 1" in commands[1]
+    assert Scenario(WORKLOADS["hello"], Mode(), load).seen_by(target).workload == WORKLOADS["hello"]
+    with pytest.raises(BenchError, match="http2 or left out"):
+        targets.find(f"{name}:over=http1")
+
+
+def test_h3load_says_what_it_has_seen() -> None:
+    load, generator = Load("h3load", 8, 1, 0.5), generators.find("h3load")
+    line = '{"requests": 3, "seconds": 0.5, "received": 99, "errors": {"status": 1}, "times": [[1000, 2], [3000, 1]]}'
+    burst = generator.parse(f"lost: timed out\n{line}\n", load)
+    assert (burst.requests, burst.received, burst.errors) == (3, 99, {"status": 1})
+    assert burst.latency is not None and burst.latency.p50 == pytest.approx(0.001, rel=0.01)
+    assert burst.latency.max == pytest.approx(0.003, rel=0.01)
+    for output in ("", "thread 'main' panicked"):
+        with pytest.raises(LoadError, match="h3load did not finish"):
+            generator.parse(output, load)
+
+
 def test_every_workload_can_be_driven_by_its_generator() -> None:
     for workload in scenario.TABLE:
         generator = generators.find(workload.generator or "wrk")
@@ -243,6 +273,7 @@ def test_newcomers_and_large_bodies_have_tables_of_their_own() -> None:
 def test_large_bodies_are_told_by_what_a_request_moves() -> None:
     payloads = {one.name: one.payload for one in scenario.TABLE if one.payload}
     small = {"tls-1m": 2**20, "tls-upload": 2**20 + 12, "h2-upload": 2**20 + 12, "echo-1m": 2**20 + 13}
+    small |= {"h3-1m": 2**20, "h3-upload": 2**20 + 12}
     assert payloads == {**small, "upload": 16 * 2**20 + 12, "download": 16 * 2**20}
 
 
@@ -264,6 +295,7 @@ def test_tls_reaches_every_server_s_command_line(target: targets.Target, tmp_pat
 OURS = [
     ("churn", "closedloop"),
     ("h2-beside-tls", "beside"),
+    ("h3-upload", "h3load"),
     ("accept", "accept"),
     ("tls", "wrk"),
     ("tls-1m", "wrk"),
@@ -284,7 +316,7 @@ def test_this_tree_answers_each_of_them(case: tuple[str, str], monkeypatch: pyte
     workload = WORKLOADS[name]
     if name == "accept":
         workload = dataclasses.replace(workload, options={"busy": "5", "busy-path": "/busy"})
-    if workload.http2:
+    if workload.http2 or workload.http3:
         pytest.importorskip("uvicorn._native", reason="the native core was not built", exc_type=ModuleNotFoundError)
     one = Scenario(workload, Mode(), Load(tool, 1 if workload.http2 else 4, 1, 0.3))
     measuring = runner.Runner(environment.Cores((), ()), warm_up=0.1, tolerated=9)

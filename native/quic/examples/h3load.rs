@@ -3,12 +3,12 @@
 //! ```text
 //! cargo run --release --package quic --example h3load -- 127.0.0.1:8443 CONNECTIONS STREAMS REQUESTS [PATH]
 //!
-//! REQUESTS         their number, or a time such as `5s`; 0 keeps the connections open and idle for STREAMS seconds
+//! REQUESTS         a number, or a duration as `5s`; 0 keeps the connections open and idle for STREAMS seconds
 //! --method POST    instead of GET
 //! --body FILE      sent with each request
 //! --field N:V      a field of each request, as often as wanted
 //! --expect N       a body of another length is an error
-//! --newcomers N    after half a second N more clients connect, and send one request each
+//! --newcomers N    after half a second N further clients connect, and send one request each
 //! --json           one line for the program `bench`
 //! ```
 //!
@@ -219,7 +219,7 @@ impl Load {
                     peer.is_lost = true;
                 }
                 Event::Stream(StreamEvent::Readable { id }) => self.read(peer, id, now),
-                Event::Stream(StreamEvent::Writable { id }) => self.write(peer, id),
+                Event::Stream(StreamEvent::Writable { id }) => Self::write(peer, id),
                 Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
                     while let Some(id) = peer.connection.streams().accept(Dir::Uni) {
                         self.read(peer, id, now);
@@ -237,15 +237,14 @@ impl Load {
             let Some(stream) = peer.connection.streams().open(Dir::Bi) else { break };
             let since = if peer.is_newcomer { peer.begun } else { now };
             let unsent = self.request.clone();
-            let answer =
-                Answer { since, unsent, held: Vec::new(), left: 0, is_body: false, is_good: None, length: 0 };
+            let answer = Answer { since, unsent, held: Vec::new(), left: 0, is_body: false, is_good: None, length: 0 };
             peer.answers.insert(stream, answer);
             self.left -= usize::from(!peer.is_newcomer);
-            self.write(peer, stream);
+            Self::write(peer, stream);
         }
     }
 
-    fn write(&mut self, peer: &mut Peer, id: StreamId) {
+    fn write(peer: &mut Peer, id: StreamId) {
         let Some(answer) = peer.answers.get_mut(&id) else { return };
         let mut sent = peer.connection.send_stream(id);
         let mut pieces = [std::mem::take(&mut answer.unsent)];
@@ -298,7 +297,7 @@ impl Load {
     }
 }
 
-/// The value behind a name, and the other arguments.
+/// The values behind names, and the positional arguments.
 struct Options {
     named: Vec<(String, String)>,
     others: Vec<String>,
@@ -512,8 +511,8 @@ fn main() {
     }
     let ready = peers.values().filter(|peer| peer.is_ready && !peer.is_lost).count();
     let counted: u64 = times.values().sum();
-    let at = |part: f64| {
-        let mut left = (counted as f64 * part) as u64;
+    let at = |part: u64| {
+        let mut left = counted * part / 100;
         let found = times.iter().find(|(_, count)| {
             let is_here = left < **count;
             left = left.saturating_sub(**count);
@@ -521,7 +520,7 @@ fn main() {
         });
         found.or(times.last_key_value()).map_or(0, |(micros, _)| *micros)
     };
-    println!("{errors:?}, times in us: median {}, 90 % {}, 99 % {}", at(0.5), at(0.9), at(0.99));
+    println!("{errors:?}, times in us: median {}, 90 % {}, 99 % {}", at(50), at(90), at(99));
     println!(
         "{done} responses, {failed} failed, {bytes} bytes, {:.0} per second, {ready} connections",
         done as f64 / took

@@ -23,8 +23,8 @@ thread_local! {
     static SPARES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Output that QUIC holds until the client has acknowledged it: the allocator would have to find as many rooms of this size
-/// at once that it became a tenth of the work.
+/// Output that QUIC holds until the client has acknowledged it. Finding hundreds of rooms of this size at once would keep the
+/// allocator busy for a tenth of the time.
 struct Room(Vec<u8>);
 
 impl Room {

@@ -53,6 +53,9 @@ struct Log {
     connections: RefCell<Vec<Rc<Connection>>>,
     is_drained: Cell<bool>,
     is_full: Cell<bool>,
+    /// Streams that were opened since events were last delivered, and the most of them.
+    opened: Cell<usize>,
+    most_opened: Cell<usize>,
 }
 
 impl Log {
@@ -116,7 +119,13 @@ impl Handler for Echo {
     }
 
     fn on_opened(self: Rc<Self>, py: Python<'_>, stream: u64) -> PyResult<()> {
+        self.log.opened.set(self.log.opened.get() + 1);
         self.on_readable(py, stream)
+    }
+
+    fn on_events_delivered(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
+        self.log.most_opened.set(self.log.most_opened.get().max(self.log.opened.take()));
+        Ok(())
     }
 
     fn on_readable(self: Rc<Self>, py: Python<'_>, stream: u64) -> PyResult<()> {
@@ -483,6 +492,36 @@ fn client_that_moves_keeps_its_connection() {
             client.socket.local_addr().unwrap()
         });
         assert!(server.log.has(&format!("moved to {address}")), "{:?}", server.log.events.borrow());
+        server.end();
+    });
+}
+
+#[test]
+fn client_with_many_new_streams_has_several_turns() {
+    attach(|py| {
+        let server = Server::new(py, &["127.0.0.1:0"], Limits::default());
+        server.with(0, |mut client| {
+            client.establish();
+            let streams: Vec<_> = (0..90)
+                .map(|_| {
+                    let stream = client.connection.streams().open(Dir::Bi).unwrap();
+                    client.connection.send_stream(stream).write(b"?").unwrap();
+                    client.connection.send_stream(stream).finish().unwrap();
+                    stream
+                })
+                .collect();
+            // All of them in one datagram.
+            assert!(client.run(|connection| {
+                streams.iter().all(|stream| {
+                    let mut received = connection.recv_stream(*stream);
+                    let Ok(mut chunks) = received.read(true) else { return true };
+                    let is_over = matches!(chunks.next(9), Ok(None)) || matches!(chunks.next(9), Ok(None));
+                    let _ = chunks.finalize();
+                    is_over
+                })
+            }));
+        });
+        assert_eq!(server.log.most_opened.get(), 32);
         server.end();
     });
 }
