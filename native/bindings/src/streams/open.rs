@@ -10,12 +10,11 @@ use pyo3::types::PyDict;
 use super::starting::Asked;
 use crate::asgi::exchange::Exchange;
 
-/// The number of places that a connection without requests keeps: a client with a few requests at a time is without any
-/// between two turns.
-const KEPT: usize = 32;
-
 /// Names a stream.
 pub(crate) trait Id: Copy + PartialEq {
+    /// The number of places that a connection without requests keeps.
+    const KEPT: usize;
+
     /// A small number that no other stream of the connection has.
     fn place(self) -> usize;
     /// Rises from stream to stream.
@@ -23,6 +22,9 @@ pub(crate) trait Id: Copy + PartialEq {
 }
 
 impl Id for wire::h2::StreamId {
+    /// Room for more would be a kilobyte of an idle connection.
+    const KEPT: usize = 8;
+
     #[inline]
     fn place(self) -> usize {
         self.place()
@@ -35,6 +37,9 @@ impl Id for wire::h2::StreamId {
 }
 
 impl Id for wire::h3::StreamId {
+    /// A client with a few requests at a time is without any between two turns; beside the state of QUIC these places are few.
+    const KEPT: usize = 32;
+
     #[inline]
     fn place(self) -> usize {
         self.place()
@@ -163,19 +168,19 @@ impl<S: Named> OpenStreams<S> {
 
     /// No request is in progress: keep only as much room as a connection with a few requests at a time needs.
     pub(crate) fn shrink(&mut self) {
-        if self.slots.capacity() > KEPT && self.slots.iter().all(Option::is_none) {
+        if self.slots.capacity() > S::Id::KEPT && self.slots.iter().all(Option::is_none) {
             self.slots = Vec::new();
         }
-        if self.asked.capacity() > KEPT && self.asked.is_empty() {
+        if self.asked.capacity() > S::Id::KEPT && self.asked.is_empty() {
             self.asked = VecDeque::new();
         }
     }
 }
 
 /// The same for a list of streams.
-pub(crate) fn shrink<I>(ids: &RefCell<Vec<I>>) {
+pub(crate) fn shrink<I: Id>(ids: &RefCell<Vec<I>>) {
     let mut ids = ids.borrow_mut();
-    if ids.capacity() > KEPT && ids.is_empty() {
+    if ids.capacity() > I::KEPT && ids.is_empty() {
         *ids = Vec::new();
     }
 }
