@@ -55,7 +55,7 @@ def _install_python() -> None:
 
 def _install_go() -> None:
     if shutil.which("go") is not None:
-        subprocess.run(["go", "build", "-o", GO_CLIENT, "."], cwd=HERE / "go", check=True)
+        subprocess.run(["go", "build", "-mod=mod", "-o", GO_CLIENT, "."], cwd=HERE / "go", check=True)
 
 
 def _install_ngtcp2() -> None:
