@@ -24,6 +24,7 @@ from tests.relations.clients import Clients
 from tests.relations.free import FreeApplication
 from tests.relations.player import Application, Failure, Task
 from tests.relations.scenes import SCENES
+from tests.utils import NATIVE
 
 PurePythonTask: Any = asyncio.tasks._PyTask  # type: ignore[attr-defined]
 
@@ -251,7 +252,8 @@ class Services:
         if key not in self._services:
             settings: dict[str, Any] = {"http": names[0], "ws": names[1]}
             if case.tls is not None:
-                settings |= {"tls": case.tls, "ssl_certfile": certificate()}
+                # rustls is a part of the native core.
+                settings |= {"tls": case.tls if NATIVE else "openssl", "ssl_certfile": certificate()}
             if native:
                 settings["http2"] = True
                 settings |= {"http3": True} if case.tls == "rustls" and HTTP3 else {}
