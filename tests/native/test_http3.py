@@ -28,6 +28,7 @@ from tests.native.http3_client import (
     HTTP3Client,
     serve,
 )
+from tests.native.leak_server import resident
 from tests.protocols.harness import body_of, respond
 from tests.utils import turns, wait_until
 from uvicorn.listening.udp_steering import MARK
@@ -643,6 +644,23 @@ async def test_alt_svc_is_sent_over_http3_only_if_the_user_sets_it(tls_certifica
     headers = [("alt-svc", 'h3=":2"')]
     async with serve(respond(), tls_certificate, headers=headers) as service, service.connect() as client:
         assert (await client.ask()).headers["alt-svc"] == 'h3=":2"'
+
+
+async def test_bodies_by_the_byte_take_little_memory(tls_certificate: trustme.LeafCert) -> None:
+    grown = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(START)
+        await asyncio.sleep(0.1)
+        before = resident()
+        for _ in range(40_000):
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        grown.append(resident() - before)
+        await send({"type": "http.response.body"})
+
+    async with serve(app, tls_certificate) as service, service.connect() as client:
+        assert (await client.ask()).body == b"x" * 40_000
+    assert grown[0] < 16 * 1024 * 1024
 
 
 async def test_the_protocol_says_that_it_is_encrypted(tls_certificate: trustme.LeafCert) -> None:

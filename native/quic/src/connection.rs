@@ -168,7 +168,9 @@ impl Connection {
         if self.phase == Phase::Abandoned {
             return None;
         }
-        if self.flood.is_due() && self.flood.look(now, &self.inner.stats().frame_rx) && self.phase == Phase::Open {
+        // What came in the handshake counts when it is complete: there is no one to be told before.
+        let is_due = self.phase == Phase::Open && self.flood.is_due();
+        if is_due && self.flood.look(now, &self.inner.stats().frame_rx) {
             self.events.push_back(Event::Flooded);
         }
         self.inner.poll_transmit(now, segments.max(1), output).map(Into::into)

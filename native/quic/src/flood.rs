@@ -2,14 +2,16 @@
 //!
 //! | what | costs | | what | gives back |
 //! |---|---|---|---|---|
-//! | a datagram | 1 | | a piece of a stream that was read | 4, and one for each 64 bytes |
-//! | a frame, without padding | 1 | | a write that no window has cut short | 4 |
+//! | a frame, without padding | 1 | | a piece of a stream that was read | 4, and one for each 64 bytes |
+//! | a datagram, for one of its frames | 1 | | a write that no window has cut short | 4 |
 //! | | | | 64 bytes that were written | 1 |
 //! | | | | a stream whose end was written | 8 |
 //! | | | | a second | 500 |
 //!
 //! So requests, responses and messages of any size pay for their datagrams, acknowledgements and windows; what moves nothing on
 //! does not. It is looked at every 64 datagrams.
+//!
+//! Datagrams without frames cost nothing: whoever sees the connection's ids can send them, and the peer is not to pay for them.
 
 use std::time::Instant;
 
@@ -73,8 +75,8 @@ impl Flood {
     /// Draw the balance, with all frames that have ever come; whether nothing is left, which is said once.
     pub(crate) fn look(&mut self, now: Instant, all: &FrameStats) -> bool {
         let frames = count(all);
-        let spent = std::mem::take(&mut self.datagrams) + (frames - self.frames);
-        self.frames = frames;
+        let new = frames - std::mem::replace(&mut self.frames, frames);
+        let spent = new + new.min(std::mem::take(&mut self.datagrams));
         let passed = now.saturating_duration_since(self.looked).as_millis() as u64;
         self.looked = now;
         let earned = std::mem::take(&mut self.earned).saturating_add(passed.saturating_mul(SECOND) / 1000);
@@ -147,6 +149,8 @@ mod tests {
         let none = |_: &mut Flood| {};
         assert_eq!(rounds(1200, none, Duration::ZERO), 1);
         assert_eq!(rounds(1, none, Duration::ZERO), 79);
+        // forged or padding
+        assert_eq!(rounds(0, none, Duration::ZERO), 1000);
         // 128 of a quarter of a second
         assert_eq!(rounds(1, none, Duration::from_millis(256)), 1000);
         // a window that grows by a byte

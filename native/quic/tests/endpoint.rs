@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{CODE, Flight, LATENCY, Pki, SECRET, World, address, bytes, settings};
+use common::{CODE, Flight, LATENCY, Pki, SECRET, SERVER, World, address, bytes, settings};
 use quic::{Drain, Ecn, Event, ID_LENGTH, Limits, Lost, MARK, Settings};
 use quinn_proto::{ConnectionError, VarInt};
 use tls::{KEY, TicketKeys, TicketPolicy};
@@ -64,7 +64,7 @@ fn handshake_tells_what_both_ends_agree_on() {
     assert_eq!(handshake.server_name.as_deref(), Some("localhost"));
     assert_eq!((handshake.suite, handshake.resumed, handshake.chain.len()), (Some(0x1301), false, 0));
     assert_eq!(served.connection.remote(), address(CLIENT));
-    assert_eq!(served.connection.local(), Some(address(common::SERVER).ip()));
+    assert_eq!(served.connection.local(), Some(address(SERVER).ip()));
     let id = VarInt::from_u32(CODE as u32);
     let now = world.now;
     world.used(client).connection.close(now, id, b"bye\n"[..].into());
@@ -207,7 +207,7 @@ fn strangers_get_three_times_what_they_send() {
     let counted = received.clone();
     // Only its first datagram arrives.
     world.fate = Box::new(move |flight, _| {
-        if flight.to == address(common::SERVER) && counted.get() == 0 {
+        if flight.to == address(SERVER) && counted.get() == 0 {
             counted.set(flight.bytes.len());
             return vec![LATENCY];
         }
@@ -304,7 +304,7 @@ fn congestion_marks_slow_us_down() {
     let windows = [None, Some(Ecn::Ce)].map(|mark| {
         let mut world = World::one(settings(&pki));
         world.fate = Box::new(move |flight, _| {
-            if flight.to != address(common::SERVER) && flight.ecn.is_some() {
+            if flight.to != address(SERVER) && flight.ecn.is_some() {
                 assert!(flight.ecn == Some(Ecn::Ect0));
                 flight.ecn = mark.or(flight.ecn);
             }
@@ -368,6 +368,58 @@ fn flood_of_packets_is_noticed_and_work_is_none() {
         world.pass(Duration::from_micros(50));
     }
     assert_eq!(floods(&mut world), 1);
+}
+
+#[test]
+fn flood_in_the_handshake_is_noticed_behind_it() {
+    let pki = Pki::new();
+    let mut world = World::one(settings(&pki));
+    let ends = Rc::new(Cell::new(false));
+    let may_end = ends.clone();
+    // Of the server's packets only acknowledgements arrive.
+    world.fate = Box::new(move |flight, _| {
+        let is_lost = flight.to != address(SERVER) && !may_end.get() && flight.bytes.len() > 300;
+        if is_lost { vec![] } else { vec![LATENCY] }
+    });
+    let client = world.connect(&pki.client(b"h3"), CLIENT);
+    world.pass(LATENCY * 5);
+    for _ in 0..20_000 {
+        world.used(client).connection.ping();
+        world.pass(Duration::from_micros(50));
+    }
+    assert!(world.only().connection.is_handshaking());
+    ends.set(true);
+    world.pass(SECOND * 5);
+    assert!(!world.only().connection.is_handshaking());
+    for _ in 0..200 {
+        world.used(client).connection.ping();
+        world.pass(Duration::from_micros(50));
+    }
+    assert_eq!(world.only().events.iter().filter(|event| **event == Event::Flooded).count(), 1);
+}
+
+#[test]
+fn forged_packets_are_no_flood_of_the_client() {
+    let pki = Pki::new();
+    let mut world = World::one(settings(&pki));
+    let seen = Rc::new(RefCell::new(None));
+    let last = seen.clone();
+    world.fate = Box::new(move |flight, _| {
+        if flight.to == address(SERVER) {
+            last.replace(Some(flight.clone()));
+        }
+        vec![LATENCY]
+    });
+    let client = world.connect(&pki.client(b"h3"), CLIENT);
+    world.establish(client);
+    let mut forged = seen.take().unwrap();
+    forged.bytes.iter_mut().skip(30).for_each(|byte| *byte ^= 0xFF);
+    for _ in 0..30_000 {
+        world.arrive(forged.clone());
+        world.pass(Duration::from_micros(10));
+    }
+    world.echo(client, &bytes(10_000), SECOND);
+    assert!(!world.only().events.contains(&Event::Flooded));
 }
 
 #[test]
@@ -445,7 +497,7 @@ fn early_data_is_served_once() {
         let kept = first_flight.clone();
         kept.borrow_mut().clear();
         world.fate = Box::new(move |flight, _| {
-            if flight.to == address(common::SERVER) && kept.borrow().len() < 2 {
+            if flight.to == address(SERVER) && kept.borrow().len() < 2 {
                 kept.borrow_mut().push(flight.clone());
             }
             vec![LATENCY]
@@ -504,7 +556,7 @@ fn token_of_an_earlier_connection_validates_the_address() {
     let kept = first.clone();
     world.fate = Box::new(move |flight, _| {
         counted.set(counted.get() + usize::from(is_retry(flight)));
-        if flight.to == address(common::SERVER) && is_initial(flight) {
+        if flight.to == address(SERVER) && is_initial(flight) {
             kept.borrow_mut().get_or_insert_with(|| flight.clone());
         }
         vec![LATENCY]
@@ -535,7 +587,7 @@ fn datagrams_of_strangers_leave_nothing_behind() {
                 let mut bytes = vec![first; length];
                 let version = version.to_be_bytes();
                 bytes.iter_mut().skip(1).zip(version).for_each(|(place, byte)| *place = byte);
-                let flight = Flight { from: address("203.0.113.1:1"), to: address(common::SERVER), ecn: None, bytes };
+                let flight = Flight { from: address("203.0.113.1:1"), to: address(SERVER), ecn: None, bytes };
                 world.arrive(flight);
             }
         }

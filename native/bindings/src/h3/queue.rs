@@ -57,6 +57,13 @@ impl Drop for Room {
     }
 }
 
+/// `room` for QUIC. Only the first of a stream is handed on as a whole: of a response by the byte, or many small messages, each
+/// byte would hold a room of its own until it is acknowledged.
+fn fit(room: Vec<u8>, is_first: bool) -> Bytes {
+    let room = Room(room);
+    if is_first || room.0.len() >= SHORT / 4 { Bytes::from_owner(room) } else { Bytes::copy_from_slice(&room.0) }
+}
+
 /// Output that waits.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -67,6 +74,8 @@ pub(super) struct Queue {
     length: usize,
     /// The memory of all.
     held: QueuedBytes,
+    /// Some of it was handed on.
+    has_begun: bool,
 }
 
 impl Queue {
@@ -104,7 +113,8 @@ impl Queue {
     fn seal(&mut self) {
         if !self.tail.is_empty() {
             self.length += self.tail.len();
-            self.pieces.push_back(Bytes::from_owner(Room(std::mem::take(&mut self.tail))));
+            let is_first = !std::mem::replace(&mut self.has_begun, true);
+            self.pieces.push_back(fit(std::mem::take(&mut self.tail), is_first));
         }
     }
 
@@ -112,7 +122,8 @@ impl Queue {
     #[inline]
     pub(super) fn take(&mut self, most: usize, taken: &mut Vec<Bytes>) -> usize {
         if self.pieces.is_empty() && (1..=most).contains(&self.tail.len()) {
-            let piece = Bytes::from_owner(Room(std::mem::take(&mut self.tail)));
+            let is_first = !std::mem::replace(&mut self.has_begun, true);
+            let piece = fit(std::mem::take(&mut self.tail), is_first);
             let length = piece.len();
             taken.push(piece);
             self.held.remove(length);
