@@ -168,7 +168,7 @@ impl Connection {
         if self.phase == Phase::Abandoned {
             return None;
         }
-        // What came in the handshake counts when it is complete: there is no one to be told before.
+        // Packets of the handshake count once it is complete: before that, no owner could end the connection.
         let is_due = self.phase == Phase::Open && self.flood.is_due();
         if is_due && self.flood.look(now, &self.inner.stats().frame_rx) {
             self.events.push_back(Event::Flooded);

@@ -11,7 +11,7 @@
 //! So requests, responses and messages of any size pay for their datagrams, acknowledgements and windows; what moves nothing on
 //! does not. It is looked at every 64 datagrams.
 //!
-//! Datagrams without frames cost nothing: whoever sees the connection's ids can send them, and the peer is not to pay for them.
+//! Datagrams without frames cost nothing: an observer of the connection's ids can forge them, and the peer must not pay.
 
 use std::time::Instant;
 
