@@ -171,6 +171,28 @@ async def test_handshakes_are_counted(
         await wait_until(lambda: told() == expected)
 
 
+@pytest.mark.parametrize("ends", [True, False])
+async def test_hello_of_a_client_that_has_gone_is_not_answered(
+    ends: bool, tls_certificate: trustme.LeafCert, tls_ca_ssl_context: ssl.SSLContext
+) -> None:
+    """The answer is what a handshake costs: clients that only send hellos would have others wait for seconds."""
+    counts = Page.make()
+    async with recorders(context_of(tls_certificate), tls_ca_ssl_context) as both:
+        both.acceptor.poller.measure(counts.words)
+        client = await both.connect()
+        with pytest.raises(ssl.SSLWantReadError):
+            client.tls.do_handshake()
+        hello = client.outgoing.read()
+        # In two parts, and the end with the second: nothing is read between these.
+        client.sock.send(hello[:100])
+        await asyncio.sleep(0.05)
+        client.sock.send(hello[100:])
+        if ends:
+            client.sock.shutdown(socket.SHUT_WR)
+        assert bool(await client.pull()) is not ends
+        await wait_until(lambda: counts.words[page.HANDSHAKES_CLOSED] == ends)
+
+
 def test_settings_that_cannot_be_expressed_are_errors(tls_certificate: trustme.LeafCert) -> None:
     for settings, text in [
         ({"suites": [0x002F]}, "none of the cipher suites fits the versions of TLS."),

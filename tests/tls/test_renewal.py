@@ -519,6 +519,35 @@ async def test_one_of_several_workers_tells_it_once_a_day(files: Files, caplog: 
     assert table.numbers() == [None] * 3, "which has nothing to do with loads"
 
 
+async def test_the_end_of_a_renewed_certificate_is_told_at_once(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    """An operator who loads one that has expired reads so then, and not tomorrow."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    files.issue("soon.test", not_after=now + datetime.timedelta(days=3.5))
+    async with run_server(config_of(files, ssl_reload=0.02)):
+        assert [record.levelname for record in caplog.records if "expire" in record.message] == ["WARNING"]
+        begin, end = now - datetime.timedelta(days=9), now - datetime.timedelta(days=2)
+        files.issue("late.test", not_before=begin, not_after=end)
+        await wait_until(lambda: "The TLS certificate (default: late.test) expired on" in caplog.text)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers have no memory in common")
+async def test_one_of_several_workers_tells_that_of_a_renewed_one(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = LoadTable.make()
+    assert table is not None
+    places = [table.take() for _ in range(3)]
+    for days in (3, 2, 2):
+        context = expiring(files, days * DAY)
+        watches = [certificate_watch(context, None, place) for place in places]
+        for _ in range(2):
+            for watching in watches:
+                watching.look()
+                watching.stop()
+    # The third has the end of the second, and is another certificate.
+    assert [message.partition("in ")[2] for message in caplog.messages] == ["3 days.", "2 days.", "2 days."]
+
+
 async def test_the_end_is_a_metric(files: Files) -> None:
     context = expiring(files, 3 * DAY)
     aggregator = MetricsAggregator()

@@ -1,7 +1,7 @@
 """Certificates during service: load renewed ones, and warn before they expire.
 
-Once a day, and at the start, those that expire soon have a line in the log; of several workers one writes it. Keys of
-session tickets are forgotten after their period, even if none is used.
+Once a day, at the start and when they are renewed, those that expire soon have a line in the log; of several workers
+one writes it. Keys of session tickets are forgotten after their period, even if none is used.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextvars
 import logging
 import ssl
 import time
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -93,12 +94,13 @@ class CertificateWatch:
         self._timer = contextvars.Context().run(self._loop.call_later, HOUR, self.look)
 
     def _warn(self, now: float) -> None:
-        today = int(now // DAY)
         soon = [(name, found) for name, found in self._shown() if found.not_after - now < NOTICE]
-        if not soon or self._told == today:
+        # Of this day and these certificates: others that are loaded today have their lines too.
+        note = zlib.crc32(b"%d " % (now // DAY) + b"".join(found.der for _, found in soon)) or 1
+        if not soon or self._told == note:
             return
-        self._told = today
-        if self._place is None or self._place.is_first_to(today):
+        self._told = note
+        if self._place is None or self._place.is_first_to(note):
             for name, certificate in soon:
                 _tell(name, certificate, now)
 
@@ -119,9 +121,14 @@ class CertificateWatch:
     def _renewed(self) -> None:
         """Called in the thread of the watch. The page is the event loop's to write."""
         try:
-            self._loop.call_soon_threadsafe(self.note)
+            self._loop.call_soon_threadsafe(self._follow)
         except RuntimeError:  # it is closed
             pass
+
+    def _follow(self) -> None:
+        """Other certificates are in force."""
+        self.note()
+        self._warn(self._clock())
 
 
 def _tell(name: str, certificate: Certificate, now: float) -> None:

@@ -101,6 +101,11 @@ impl Session {
         matches!(self.state, State::Open(_) | State::Finished(_))
     }
 
+    /// Whether the client's first message is not complete.
+    pub fn awaits_hello(&self) -> bool {
+        matches!(self.state, State::Hello(_))
+    }
+
     /// Whether the peer has ended its direction, and all that came before was read.
     pub fn has_ended(&self) -> bool {
         self.peer_ended && self.plain.is_empty()

@@ -26,6 +26,8 @@ const MOST: usize = 48 * 1024;
 const RECORD: usize = 16 * 1024;
 /// Bytes of a handshake that are read at once.
 const READ: usize = 16 * 1024;
+/// How a `ClientHello` begins: the type of its record, and the first byte of its version (RFC 8446 section 5.1).
+const HELLO: &[u8] = &[22, 3];
 /// Pieces that are encrypted at once; one more has to wait.
 const PIECES: usize = 16;
 
@@ -131,25 +133,30 @@ impl Tls {
     pub(super) fn open(&self, py: Python<'_>, descriptor: &Descriptor) -> PyResult<bool> {
         self.work(false, |session, scratch| {
             loop {
-                let failure = match receive(descriptor, session.room(scratch, READ))? {
-                    Input::Data { length, .. } => {
-                        let received = session.receive(scratch, length, &mut []);
-                        let delivered = self.deliver(descriptor, scratch);
-                        let Some(failure) = received.failure else {
-                            delivered?;
-                            if session.is_open() {
-                                return Ok(true);
-                            }
-                            // Until the kernel has no more: behind the end of input no event follows.
-                            continue;
-                        };
-                        failure
-                    }
-                    Input::Nothing => return Ok(false),
-                    Input::End => match session.end_input() {
+                let (is_new, began) = (session.awaits_hello(), session.buffered() > 0);
+                let room = session.room(scratch, READ);
+                let (length, ended) = receive_hello(descriptor, room, is_new)?;
+                // A client that has ended behind its hello cannot complete the handshake, and the answer costs most of it.
+                let is_vain = ended && is_new && (began || room.starts_with(HELLO));
+                let failure = if length > 0 && !is_vain {
+                    let received = session.receive(scratch, length, &mut []);
+                    let delivered = self.deliver(descriptor, scratch);
+                    let Some(failure) = received.failure else {
+                        delivered?;
+                        if session.is_open() {
+                            return Ok(true);
+                        }
+                        // Until the kernel has no more: behind the end of input no event follows.
+                        continue;
+                    };
+                    failure
+                } else if ended {
+                    match session.end_input() {
                         Err(failure) => failure,
                         Ok(()) => return Ok(false),
-                    },
+                    }
+                } else {
+                    return Ok(false);
                 };
                 self.failure.set(kind_of(failure.kind));
                 return Err(self.encryption.error(py, &failure));
@@ -343,6 +350,23 @@ impl Described for Tls {
         let mut object = self.object.borrow_mut();
         Ok(Some(object.get_or_insert_with(|| made.unbind()).clone_ref(py)))
     }
+}
+
+/// Read the kernel's input; of a client that `is_new`, until there is no more. Returns how many bytes that is, and whether
+/// the input ends there.
+fn receive_hello(descriptor: &Descriptor, room: &mut [u8], is_new: bool) -> PyResult<(usize, bool)> {
+    let mut length = 0;
+    while let Some(rest) = room.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match receive(descriptor, rest)? {
+            Input::Data { length: more, .. } => length += more,
+            Input::Nothing => break,
+            Input::End => return Ok((length, true)),
+        }
+        if !is_new {
+            break;
+        }
+    }
+    Ok((length, false))
 }
 
 fn kind_of(kind: FailureKind) -> HandshakeFailure {
