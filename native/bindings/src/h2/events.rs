@@ -116,11 +116,7 @@ impl Connection {
         if knows || self.state.borrow().wire.is_idle() {
             self.say_end()?;
         }
-        if self.consuming.get() {
-            return Ok(());
-        }
-        self.flush(py)?;
-        self.after(py)
+        self.settle_unless_consuming(py)
     }
 
     /// Tell the applications that their client is gone, while their responses can still be sent.

@@ -46,6 +46,15 @@ impl Connection {
         if self.consuming.get() { Ok(()) } else { self.flush(py) }
     }
 
+    /// The same, with what follows from written output: streams that are over, and the next wait.
+    pub(super) fn settle_unless_consuming(&self, py: Python<'_>) -> PyResult<()> {
+        if self.consuming.get() {
+            return Ok(());
+        }
+        self.flush(py)?;
+        self.after(py)
+    }
+
     /// Write as much as the windows and the transport let through.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let mut more = !self.outflow.paused.get() && self.is_open();
@@ -169,11 +178,7 @@ impl Connection {
             wire.reset(out, id, code);
         }
         self.lose(py, id)?;
-        if self.consuming.get() {
-            return Ok(());
-        }
-        self.flush(py)?;
-        self.after(py)
+        self.settle_unless_consuming(py)
     }
 
     /// All streams are over.

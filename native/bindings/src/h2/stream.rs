@@ -200,11 +200,7 @@ impl Interface for Stream {
         if !connection.state.borrow().wire.is_live(self.id) {
             connection.due.ended.borrow_mut().push(self.id);
         }
-        if connection.consuming.get() {
-            return Ok(());
-        }
-        connection.flush(py)?;
-        connection.after(py)
+        connection.settle_unless_consuming(py)
     }
 
     fn begin_file(&self, length: u64, is_last: bool) -> PyResult<bool> {

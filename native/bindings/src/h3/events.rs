@@ -92,11 +92,7 @@ impl Connection {
         }
         self.waits.input.set(None);
         self.state.borrow_mut().wire.end();
-        if self.consuming.get() {
-            return Ok(());
-        }
-        self.flush(py)?;
-        self.after(py)
+        self.settle_unless_consuming(py)
     }
 
     /// Tell the applications that their client is gone, while their responses can still be sent.

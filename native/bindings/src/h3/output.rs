@@ -45,6 +45,15 @@ impl Connection {
         if self.consuming.get() { Ok(()) } else { self.flush(py) }
     }
 
+    /// The same, with what follows from written output: streams that are over, and the next wait.
+    pub(super) fn settle_unless_consuming(&self, py: Python<'_>) -> PyResult<()> {
+        if self.consuming.get() {
+            return Ok(());
+        }
+        self.flush(py)?;
+        self.after(py)
+    }
+
     /// Write as much as QUIC takes.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         if !self.is_open() {
@@ -228,11 +237,7 @@ impl Connection {
             self.cut(py, id.number(), code.number())?;
         }
         self.lose(py, id)?;
-        if self.consuming.get() {
-            return Ok(());
-        }
-        self.flush(py)?;
-        self.after(py)
+        self.settle_unless_consuming(py)
     }
 
     /// All streams are over.

@@ -113,17 +113,22 @@ impl Queue {
     fn seal(&mut self) {
         if !self.tail.is_empty() {
             self.length += self.tail.len();
-            let is_first = !std::mem::replace(&mut self.has_begun, true);
-            self.pieces.push_back(fit(std::mem::take(&mut self.tail), is_first));
+            let piece = self.cut();
+            self.pieces.push_back(piece);
         }
+    }
+
+    /// The tail as a piece.
+    fn cut(&mut self) -> Bytes {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        fit(std::mem::take(&mut self.tail), is_first)
     }
 
     /// Move up to `most` bytes from the front to `taken`.
     #[inline]
     pub(super) fn take(&mut self, most: usize, taken: &mut Vec<Bytes>) -> usize {
         if self.pieces.is_empty() && (1..=most).contains(&self.tail.len()) {
-            let is_first = !std::mem::replace(&mut self.has_begun, true);
-            let piece = fit(std::mem::take(&mut self.tail), is_first);
+            let piece = self.cut();
             let length = piece.len();
             taken.push(piece);
             self.held.remove(length);

@@ -71,11 +71,7 @@ impl Stream {
         if !connection.state.borrow().wire.is_live(self.id) {
             connection.due.ended.borrow_mut().push(self.id);
         }
-        if connection.consuming.get() {
-            return Ok(());
-        }
-        connection.flush(py)?;
-        connection.after(py)
+        connection.settle_unless_consuming(py)
     }
 
     /// How much of the request's body waits for the application.
