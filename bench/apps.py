@@ -25,7 +25,6 @@ CPU_ITERATIONS = int(float(os.environ.get("BENCH_CPU_ITERATIONS", "2000")))
 IO = float(os.environ.get("BENCH_IO_MS", "5")) / 1000
 
 HELLO = b"Hello, World!"
-ONE_KIB = b"k" * 1024
 TEN_KIB = b"x" * 10240
 KIB = b"x" * 1024
 FILE_BYTES = 65536
@@ -159,8 +158,8 @@ async def one_kib(scope: Message, receive: Receive, send: Send) -> None:
     """1 KiB in one piece."""
     if scope["type"] != "http":
         return await _lifespan(receive, send)
-    await send(_head(len(ONE_KIB)))
-    await send({"type": "http.response.body", "body": ONE_KIB})
+    await send(_head(len(KIB)))
+    await send({"type": "http.response.body", "body": KIB})
 
 
 async def ten_kib(scope: Message, receive: Receive, send: Send) -> None:

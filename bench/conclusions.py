@@ -46,14 +46,8 @@ def _compare(stored: Result, result: Result) -> Conclusion:
 
 def _speedups(result: Result) -> Iterator[tuple[tuple[str, str], float]]:
     """CPU per request of the others over that of the first, by workload and name."""
-    for (workload, _, _, first, second), chosen in report.comparisons(result.samples).items():
-        if first == second:
-            continue
-        try:
-            one = report.speedup(chosen)
-        except BenchError:
-            continue
-        if one is not None:
+    for (workload, _, _, first, second), one in report.speedups(result.samples):
+        if first != second:
             yield (workload, second), one.ratio.value
 
 

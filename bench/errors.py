@@ -17,3 +17,8 @@ class NotReady(ServerError):
 
 class LoadError(BenchError):
     """A load generator is missing, failed, or printed something that cannot be understood."""
+
+
+def last_line(output: str, otherwise: str = "no reason given") -> str:
+    """What a program said last, for an error's text."""
+    return (output.strip().splitlines() or [otherwise])[-1]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench import process
-from bench.errors import BenchError
+from bench.errors import BenchError, last_line
 from bench.targets import HERE, ROOT, Target, import_root, interpreter
 
 CASES = (
@@ -56,10 +56,13 @@ def run_micro(
     except subprocess.TimeoutExpired:
         raise BenchError(f"the micro-benchmarks did not end within {TIMEOUT:g} s") from None
     if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        told = [line for line in lines if not line.startswith("==")]
-        raise BenchError(f"the micro-benchmarks failed: {told[-1] if told else 'no reason given'}")
+        raise BenchError(f"the micro-benchmarks failed: {complaint(done.stderr or done.stdout)}")
     return done.stdout
+
+
+def complaint(output: str) -> str:
+    """What a program under valgrind said last itself."""
+    return last_line("\n".join(line for line in output.splitlines() if not line.startswith("==")))
 
 
 def available(target: Target, cases: Sequence[str]) -> list[str]:

@@ -13,8 +13,7 @@ from bench import parts, report, scaling
 from bench.errors import BenchError
 from bench.model import Result
 from bench.report import Table
-
-FLOOR = "epoll"
+from bench.views import FLOOR
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,8 @@ def tables(machines: Sequence[Machine]) -> list[Table]:
 def _ratios(title: str, results: Sequence[Result | None], machines: Sequence[Machine]) -> Table:
     rows: dict[tuple[str, str, str], dict[int, str]] = {}
     for number, result in enumerate(results):
-        for (workload, mode, _, first, second), chosen in report.comparisons(result.samples if result else ()).items():
-            if first == second or second.startswith(FLOOR):
-                continue
-            try:
-                one = report.speedup(chosen)
-            except BenchError:
-                continue
-            if one is not None:
+        for (workload, mode, _, first, second), one in report.speedups(result.samples if result else ()):
+            if first != second and not second.startswith(FLOOR):
                 words = f"{one.ratio.value:.2f} ({one.ratio.words('.2f')})"
                 rows.setdefault((workload, mode, second), {})[number] = words
     several = len({mode for _, mode, _ in rows}) > 1

@@ -8,7 +8,6 @@ from typing import Any
 
 from bench import charts, checks, report, stats
 from bench.charts import Bar, Series
-from bench.errors import BenchError
 from bench.model import Result, Sample, usable
 from bench.publication import Section
 from bench.report import METRICS, Metric, Table
@@ -177,12 +176,8 @@ def _ratios(samples: Sequence[Sample]) -> list[str]:
     """For each workload, how many times the CPU of the first server the others need; the line is 1, equality."""
     colours = _colours(one.target for one in samples)
     scenes: dict[tuple[str, str, int, str], list[Bar]] = {}
-    for (workload, mode, connections, first, second), chosen in report.comparisons(samples).items():
-        try:
-            found = report.speedup(chosen)
-        except BenchError:
-            continue
-        if found is not None and first != second:
+    for (workload, mode, connections, first, second), found in report.speedups(samples):
+        if first != second:
             one = found.ratio
             # A few blocks give an interval that would dwarf all bars.
             low, high = (one.low, one.high) if found.blocks >= report.FEWEST_BLOCKS else (None, None)

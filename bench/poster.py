@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from bench import report
-from bench.errors import BenchError
-from bench.model import Result, Sample
+from bench.model import Result
 from bench.views import HEADLINES
 
 # The servers in the chart beside ours, which comes first; the others follow by their figures.
@@ -50,12 +49,10 @@ def groups(results: Sequence[Result]) -> dict[str, dict[str, float]]:
     They are ratios of bursts of the same block. A server that could not serve a workload is not in it.
     """
     against: dict[str, dict[str, float]] = {}
-    compared = [pair for result in results for pair in report.comparisons(result.samples).items()]
-    for (workload, _, _, first, second), chosen in compared:
+    compared = (pair for result in results for pair in report.speedups(result.samples))
+    for (workload, _, _, first, second), times in compared:
         if workload in DRAWN and first == "ours" and second in RIVALS:
-            times = _times(chosen)
-            if times is not None:
-                against.setdefault(workload, {})[second] = times
+            against.setdefault(workload, {})[second] = times.ratio.value
     found = {}
     for workload in DRAWN:
         times_ours = against.get(workload, {})
@@ -65,14 +62,6 @@ def groups(results: Sequence[Result]) -> dict[str, dict[str, float]]:
             ranked = sorted(others, key=lambda name: others[name], reverse=True)
             found[HEADLINES[workload]] = {OURS: ours, **{RIVALS[name]: others[name] for name in ranked}}
     return found
-
-
-def _times(chosen: Sequence[Sample]) -> float | None:
-    try:
-        found = report.speedup(chosen)
-    except BenchError:
-        return None
-    return found.ratio.value if found else None
 
 
 def draw(figures: Mapping[str, Mapping[str, float]], theme: Theme) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -441,3 +441,14 @@ def comparisons(samples: Sequence[Sample]) -> dict[Rivalry, list[Sample]]:
             both = [replace(sample, side=min(sample.side, "B")) for sample in block if sample.side in ("A", side)]
             found.setdefault(key, []).extend(both)
     return found
+
+
+def speedups(samples: Sequence[Sample]) -> Iterator[tuple[Rivalry, Comparison]]:
+    """The `speedup` of each comparison that could be made."""
+    for rivalry, chosen in comparisons(samples).items():
+        try:
+            found = speedup(chosen)
+        except BenchError:
+            continue
+        if found is not None:
+            yield rivalry, found

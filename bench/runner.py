@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench import applications, apps, environment, probe, process, report
 from bench.environment import Cores
-from bench.errors import BenchError, LoadError, NotReady, ServerError
+from bench.errors import BenchError, LoadError, NotReady, ServerError, last_line
 from bench.load import generators
 from bench.load.base import Aim, Generator, verdict
 from bench.load.own import MARKED
@@ -323,7 +323,7 @@ def run_generator(
         raise LoadError(f"{generator.name} did not end within {timeout:g} s")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if child.returncode != 0:
-        last = output.strip().splitlines()[-1] if output.strip() else "it printed nothing"
+        last = last_line(output, "it printed nothing")
         raise LoadError(f"{generator.name} failed with status {child.returncode}: {last}")
     return output, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -373,9 +373,7 @@ def make_certificate(directory: Path) -> Path:
     except OSError:
         raise BenchError("TLS needs a certificate, and making one needs openssl (apt-get install openssl)") from None
     if done.returncode != 0:
-        raise BenchError(
-            f"openssl made no certificate: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
-        )
+        raise BenchError(f"openssl made no certificate: {last_line(done.stderr)}")
     with path.open("ab") as file:
         file.write(Path(f"{path}.public").read_bytes())
     return path

@@ -8,13 +8,13 @@ of its interval, and knows nothing of machines with several processors, nor of n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bench import report, stats
 from bench.model import Result, Sample, usable
 from bench.report import Table
+from bench.scenario import parse_mode
 
 CORES = (8, 16, 32, 64)
 # Rounds that an interval needs.
@@ -55,24 +55,28 @@ class Row:
         return cores / (stats.median(self.costs[1]) * (1 + share * (cores - 1)))
 
 
-def kind_and_count(mode: str) -> tuple[str, int]:
-    """`threads=2` is two threads; `single` one process."""
-    kind, _, count = mode.partition("=")
-    return ("processes", 1) if kind == "single" else (kind, int(count))
+def _grouped(samples: Sequence[Sample]) -> Iterator[tuple[str, str, dict[int, list[Sample]]]]:
+    """Target, kind and the samples by number of processes or loops, this tree first."""
+    found: dict[tuple[str, str], dict[int, list[Sample]]] = {}
+    for sample in samples:
+        mode = parse_mode(sample.mode)
+        kind = "processes" if mode.kind == "single" else mode.kind
+        counts = found.setdefault((sample.target, kind), {})
+        counts.setdefault(max(mode.processes, mode.threads), []).append(sample)
+    for (target, kind), counts in sorted(found.items(), key=lambda item: (item[0][0] != "ours", item[0])):
+        yield target, kind, dict(sorted(counts.items()))
+
+
+def _costs(group: Sequence[Sample]) -> list[float]:
+    return [sample.cpu_per_request for sample in usable(group) if sample.usage]
 
 
 def rows(samples: Sequence[Sample]) -> list[Row]:
     """A row for each target and kind, this tree first."""
-    found: dict[tuple[str, str], dict[int, list[float]]] = {}
-    for sample in usable(samples):
-        if sample.usage:
-            kind, count = kind_and_count(sample.mode)
-            found.setdefault((sample.target, kind), {}).setdefault(count, []).append(sample.cpu_per_request)
-    return [Row(target, kind, dict(sorted(counts.items()))) for (target, kind), counts in _ordered(found)]
-
-
-def _ordered(found: Mapping[tuple[str, str], Any]) -> list[tuple[tuple[str, str], Any]]:
-    return sorted(found.items(), key=lambda item: (item[0][0] != "ours", item[0]))
+    return [
+        Row(target, kind, {count: costs for count, group in counts.items() if (costs := _costs(group))})
+        for target, kind, counts in _grouped(samples)
+    ]
 
 
 def tables(result: Result) -> list[Table]:
@@ -81,19 +85,15 @@ def tables(result: Result) -> list[Table]:
 
 
 def _measured(result: Result) -> Table:
-    every: dict[tuple[str, str], dict[int, list[Sample]]] = {}
-    for sample in result.samples:
-        kind, count = kind_and_count(sample.mode)
-        every.setdefault((sample.target, kind), {}).setdefault(count, []).append(sample)
     found = []
-    for (target, kind), counts in _ordered(every):
-        for count, group in sorted(counts.items()):
-            good = usable(group)
-            if not good:
+    for target, kind, counts in _grouped(result.samples):
+        first = _costs(counts.get(1, []))
+        for count, group in counts.items():
+            costs = _costs(group)
+            if not costs:
                 found.append((target, kind, str(count), *["-"] * 4, f"failed: {group[0].void}"))
                 continue
-            costs = [sample.cpu_per_request for sample in good if sample.usage]
-            first = [sample.cpu_per_request for sample in usable(counts.get(1, [])) if sample.usage]
+            good = usable(group)
             tails = [sample.latency.p99 for sample in good if sample.latency]
             times = f"{stats.median(costs) / stats.median(first):.2f}" if first else "-"
             spread = f"{report.micros(min(costs))} to {report.micros(max(costs))}"

@@ -6,20 +6,22 @@ of the event loop; the application marks where counting begins and ends. User sp
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import socket
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench import instructions, process
-from bench.errors import BenchError
+from bench.errors import BenchError, last_line
 from bench.load.base import Aim
 from bench.load.h3load import H3load
 from bench.load.http2 import PREFACE, SETTINGS, FrameReader, frame, get, section
-from bench.load.response import ResponseReader, request_bytes
+from bench.load.response import request_bytes
+from bench.load.single import exchange, received
 from bench.load.sockets import trusting
 from bench.model import Load
 from bench.plan import Scenario
@@ -36,8 +38,11 @@ HANDSHAKES = 30
 # Of HTTP/3, whose client counts by itself: requests of two counts, whose difference is taken.
 FEW, MANY = 100, 1100
 MARK = "/mark"
+WHAT = "instructions"
 OUT = "callgrind.out"
 TIMEOUT = 120.0
+
+Ask = Callable[[str], None]
 
 
 def missing(case: str) -> str | None:
@@ -68,13 +73,13 @@ def _requests(runner: Runner, target: Target, cases: Sequence[str]) -> dict[str,
         out, dump = directory / "stage" / OUT, 0
         for case in cases:
             counted = HANDSHAKES if case == "tls new" else COUNTED
-            with _client(case, server.port) as client:
+            with _asking(case, server.port) as ask:
                 for _ in range(min(FIRST, counted)):
-                    client.ask("/")
-                client.ask(MARK)
+                    ask("/")
+                ask(MARK)
                 for _ in range(counted):
-                    client.ask("/")
-                client.ask(MARK)
+                    ask("/")
+                ask(MARK)
             dump += 2
             found[case] = instructions.total(out, dump) / counted
     return found
@@ -115,8 +120,7 @@ def _run(argv: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise BenchError(f"{Path(argv[0]).name} failed: {exc}") from None
     if done.returncode != 0:
-        told = (done.stderr or done.stdout).strip().splitlines()
-        raise BenchError(f"{Path(argv[0]).name} failed: {told[-1] if told else 'no reason given'}")
+        raise BenchError(f"{Path(argv[0]).name} failed: {last_line(done.stderr or done.stdout)}")
     return done.stdout
 
 
@@ -132,80 +136,52 @@ def _callgrind(out: str) -> list[str]:
     return ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"]
 
 
-class _Client:
-    """One connection with a request at a time."""
-
-    def __init__(self, port: int, protocol: str) -> None:
-        context = trusting()
-        context.set_alpn_protocols([protocol])
-        plain = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock: ssl.SSLSocket = context.wrap_socket(plain)
-
-    def __enter__(self) -> _Client:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.sock.close()
-
-    def ask(self, path: str) -> None:
-        """Raises BenchError for another answer than 200."""
-        self.sock.sendall(request_bytes("GET", path, {}, b""))
-        reader = ResponseReader()
-        while not (answers := reader.feed(self.received())):
-            pass
-        if answers[0].status != 200:
-            raise BenchError(f"the server answers {answers[0].status} while its instructions are counted")
-
-    def received(self) -> bytes:
-        """Take the next bytes; raises BenchError when none come."""
-        try:
-            data = self.sock.recv(262144)
-        except OSError as exc:
-            raise BenchError(f"no answer while instructions are counted: {exc}") from None
-        if not data:
-            raise BenchError("the server closed while its instructions were counted")
-        return data
+@contextlib.contextmanager
+def _asking(case: str, port: int) -> Iterator[Ask]:
+    """What asks for a path and waits for the answer; raises BenchError for another one than 200."""
+    if case == "tls new":
+        yield lambda path: _ask_once(port, path)
+        return
+    with _connected(port, "h2" if case == "h2 get" else "http/1.1") as sock:
+        yield _HTTP2(sock, port).ask if case == "h2 get" else lambda path: _ask(sock, path)
 
 
-class _New(_Client):
-    """A connection for each request."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-
-    def __exit__(self, *exc: object) -> None:
-        pass
-
-    def ask(self, path: str) -> None:
-        with _Client(self._port, "http/1.1") as client:
-            client.ask(path)
+def _connected(port: int, protocol: str) -> ssl.SSLSocket:
+    context = trusting()
+    context.set_alpn_protocols([protocol])
+    plain = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return context.wrap_socket(plain)
 
 
-class _HTTP2(_Client):
-    """The same over HTTP/2."""
+def _ask(sock: ssl.SSLSocket, path: str) -> None:
+    exchange(sock, request_bytes("GET", path, {}, b""), WHAT)
 
-    def __init__(self, port: int) -> None:
-        super().__init__(port, "h2")
+
+def _ask_once(port: int, path: str) -> None:
+    with _connected(port, "http/1.1") as sock:
+        _ask(sock, path)
+
+
+class _HTTP2:
+    """A connection of HTTP/2 with one request at a time."""
+
+    def __init__(self, sock: ssl.SSLSocket, port: int) -> None:
+        self._sock = sock
         self._authority = f"127.0.0.1:{port}"
         self._stream = 1
         self._reader = FrameReader()
-        self.sock.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        sock.sendall(PREFACE + frame(SETTINGS, 0, 0))
 
     def ask(self, path: str) -> None:
-        self.sock.sendall(get(section(path, "https", self._authority), self._stream, 1))
+        """Send a request; return when its stream has ended."""
+        self._sock.sendall(get(section(path, "https", self._authority), self._stream, 1))
         self._stream += 2
         ended = 0
         while not ended:
-            ended, answer = self._reader.feed(self.received())
+            ended, answer = self._reader.feed(received(self._sock, WHAT))
             if answer:
-                self.sock.sendall(answer)
-
-
-def _client(case: str, port: int) -> _Client:
-    if case == "h2 get":
-        return _HTTP2(port)
-    return _New(port) if case == "tls new" else _Client(port, "http/1.1")
+                self._sock.sendall(answer)
 
 
 def _importing(target: Target, stage: Path) -> list[str]:
@@ -228,6 +204,6 @@ def _whole(target: Target, order: Callable[[Target, Path], list[str]]) -> float:
         except subprocess.TimeoutExpired:
             raise BenchError(f"{target.label()} did not end within {TIMEOUT:g} s") from None
         if done.returncode not in (0, -15):
-            told = [line for line in done.stderr.splitlines() if not line.startswith("==")]
-            raise BenchError(f"{target.label()} ended with status {done.returncode}: {(told or ['nothing said'])[-1]}")
+            told = instructions.complaint(done.stderr)
+            raise BenchError(f"{target.label()} ended with status {done.returncode}: {told}")
         return float(instructions.totalled(stage / OUT))

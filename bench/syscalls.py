@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.load.response import ResponseReader, request_bytes
+from bench.load.response import request_bytes
+from bench.load.single import exchange, received
 from bench.load.websocket import BINARY, FrameReader, frame, handshake_bytes
 from bench.model import Load
 from bench.plan import Scenario
@@ -34,6 +35,7 @@ CASES: Mapping[str, tuple[Mapping[str, str], str]] = {
 }
 # Before it counts, a server has done once what it does once.
 FIRST, COUNTED = 20, 200
+WHAT = "system calls"
 TIMEOUT = 30.0
 _CALL = re.compile(r"^\d+ +(\w+)\(", re.MULTILINE)
 
@@ -85,42 +87,24 @@ def _asker(client: socket.socket, one: Scenario) -> Callable[[], None]:
     request = request_of(one)
     data = request_bytes(request.method, request.path, dict(request.headers or {}), request.body)
 
-    def ask() -> None:
-        client.sendall(data)
-        reader = ResponseReader()
-        while not (answers := reader.feed(_received(client))):
-            pass
-        if answers[0].status != 200 or answers[0].close:
-            raise BenchError(f"the server answers {answers[0].status}, or closes, while its system calls are counted")
-
-    return ask
+    return lambda: exchange(client, data, WHAT)
 
 
 def _messages(client: socket.socket, body: bytes) -> Callable[[], None]:
     client.sendall(handshake_bytes("127.0.0.1", "/"))
     head = b""
     while b"\r\n\r\n" not in head:
-        head += _received(client)
+        head += received(client, WHAT)
     if not head.startswith(b"HTTP/1.1 101"):
         raise BenchError(f"the handshake was refused: {head.splitlines()[0][:60]!r}")
     reader, message = FrameReader(head.partition(b"\r\n\r\n")[2]), frame(BINARY, body)
 
     def ask() -> None:
         client.sendall(message)
-        while not reader.feed(_received(client)):
+        while not reader.feed(received(client, WHAT)):
             pass
 
     return ask
-
-
-def _received(client: socket.socket) -> bytes:
-    try:
-        data = client.recv(262144)
-    except OSError as exc:
-        raise BenchError(f"no answer while system calls are counted: {exc}") from None
-    if not data:
-        raise BenchError("the server closed while its system calls were counted")
-    return data
 
 
 def _read(trace: Path, start: int) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from bench import process
 from bench.applications import postgres
-from bench.errors import BenchError
+from bench.errors import BenchError, last_line
 from bench.load.response import request_bytes
 
 HERE = Path(__file__).resolve().parent
@@ -68,7 +68,7 @@ class Application:
 
 def session(name: str) -> list[bytes]:
     """The recorded requests of an application, as they go over the wire, in their order."""
-    return [request_bytes(*(one[key] for key in one)) for one in find(name).requests()]
+    return [request_bytes(one["method"], one["target"], one["headers"], one["body"]) for one in find(name).requests()]
 
 
 def interpreter() -> str:
@@ -85,13 +85,13 @@ def _made() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="bench-applications-")
 
 
-def _run(folder: str, *arguments: str, **environment: str) -> None:
+def run(folder: str, *arguments: str, **environment: str) -> None:
     """Run Python in an application's directory; raises BenchError with its last line when it fails."""
     argv = [interpreter(), *arguments]
     environ = {**process.clean_environment(), **environment}
     done = subprocess.run(argv, cwd=HERE / folder, env=environ, capture_output=True, text=True)
     if done.returncode != 0:
-        raise BenchError(f"{folder}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+        raise BenchError(f"{folder}: {last_line(done.stderr)}")
 
 
 _FILL_SHOP = ("-c", "import asyncio, shop; asyncio.run(shop.fill())")
@@ -100,14 +100,14 @@ _FILL_SHOP = ("-c", "import asyncio, shop; asyncio.run(shop.fill())")
 @functools.cache
 def _shop_file() -> Path:
     path = Path(_made().name) / "shop.sqlite"
-    _run("shop", *_FILL_SHOP, SHOP_DATABASE=f"sqlite+aiosqlite:///{path}")
+    run("shop", *_FILL_SHOP, SHOP_DATABASE=f"sqlite+aiosqlite:///{path}")
     return path
 
 
 @functools.cache
 def _blog_file() -> Path:
     path = Path(_made().name) / "blog.sqlite"
-    _run("blog", "blog.py", BLOG_DATABASE=str(path))
+    run("blog", "blog.py", BLOG_DATABASE=str(path))
     return path
 
 
@@ -115,7 +115,7 @@ def _blog_file() -> Path:
 def _cluster() -> postgres.Cluster:
     cluster = postgres.Cluster()
     cluster.create("filled")
-    _run("shop", *_FILL_SHOP, SHOP_DATABASE=cluster.url("filled"))
+    run("shop", *_FILL_SHOP, SHOP_DATABASE=cluster.url("filled"))
     return cluster
 
 

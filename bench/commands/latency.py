@@ -44,8 +44,9 @@ def execute(arguments: argparse.Namespace) -> int:
     for workload in workloads:
         if refusal := common.unable(generators.require(OPEN), workload):
             raise BenchError(refusal)
+    arguments.connections = arguments.connections or [64, 512, 1000]
     runner = common.runner(arguments)
-    measured = Measured(arguments, runner, chosen)
+    measured = Measured(arguments, runner, chosen, is_one=len(workloads) == 1)
     troubles = [measured.one(workload) for workload in workloads]
     trouble = next(filter(None, troubles), None)
     described = environment.describe(chosen, runner.cores)
@@ -67,21 +68,21 @@ class Measured:
     target, named by target, and by workload as well where there are several.
     """
 
-    def __init__(self, arguments: argparse.Namespace, runner: Runner, chosen: Sequence[Target]) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, runner: Runner, chosen: Sequence[Target], *, is_one: bool
+    ) -> None:
         self.samples: list[Sample] = []
         self.bases: dict[str, float] = {}
         self.capacities: dict[str, float] = {}
         self._arguments = arguments
         self._runner = runner
         self._chosen = chosen
-        self._several = arguments.workload == "real" or "," in arguments.workload
+        self._is_one = is_one
 
     def one(self, workload: Workload) -> str | None:
         """Measure a workload; returns why that ended early. Raises BenchError when no capacity can be had."""
         arguments, runner = self._arguments, self._runner
-        mode = scenario.parse_mode(arguments.mode)
-        given = arguments.connections or [64, 512, 1000]
-        closed = common.scenarios(argparse.Namespace(**{**vars(arguments), "connections": given}), [workload], mode)
+        closed = common.scenarios(arguments, [workload], scenario.parse_mode(arguments.mode))
         able = common.able(closed[0], self._chosen)
         base = arguments.capacity
         if base is None:
@@ -93,7 +94,7 @@ class Measured:
                 reason = trouble or "; ".join(sorted({sample.void or "" for sample in runner.samples}))
                 raise BenchError(f"no capacity was measured: {reason}")
             base = found[arguments.of] if arguments.of else min(found.values())
-            prefix = f"{workload.name}: " if self._several else ""
+            prefix = "" if self._is_one else f"{workload.name}: "
             self.capacities |= {prefix + name: rps for name, rps in found.items()}
         self.bases[workload.name] = base
         runner.samples = []

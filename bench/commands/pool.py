@@ -13,7 +13,7 @@ from typing import Any
 from bench import environment, process, targets
 from bench.allocations import allocation_counter
 from bench.commands import common
-from bench.errors import BenchError
+from bench.errors import BenchError, last_line
 from bench.model import Result
 from bench.targets import HERE, Target, import_root, interpreter
 
@@ -67,8 +67,6 @@ def _run(target: Target, order: dict[str, Any], cores: tuple[int, ...], extra: d
         except subprocess.TimeoutExpired:
             raise BenchError(f"the pools were not measured within {TIMEOUT:g} s") from None
     if done.returncode != 0:
-        raise BenchError(
-            f"the pools cannot be measured: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
-        )
+        raise BenchError(f"the pools cannot be measured: {last_line(done.stderr)}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found

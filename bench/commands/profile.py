@@ -11,7 +11,7 @@ from typing import Any
 
 from bench import probe, process, scenario, targets
 from bench.commands import common
-from bench.errors import BenchError, ServerError
+from bench.errors import BenchError, ServerError, last_line
 from bench.plan import Scenario
 from bench.process import Server
 from bench.report import Table
@@ -124,5 +124,5 @@ def _collect(spy: subprocess.Popen[str]) -> None:
         spy.communicate()
         raise ServerError("py-spy did not end") from None
     if spy.returncode != 0:
-        last = trouble.strip().splitlines()[-1] if trouble.strip() else "no reason given"
+        last = last_line(trouble)
         print(f"no flame graph of one process: {last}", file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -51,10 +50,7 @@ def record(application: applications.Application) -> None:
         )
         try:
             _wait(server)
-            visit = [python, str(application.directory / "visit.py"), f"http://127.0.0.1:{port}"]
-            done = subprocess.run(visit, env=environ, cwd=name, capture_output=True, text=True)
-            if done.returncode != 0:
-                raise BenchError(f"{application.name}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+            applications.run(application.folder, "visit.py", f"http://127.0.0.1:{port}", PYTHONPATH=paths)
         finally:
             server.stop()
 

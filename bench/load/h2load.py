@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 
-from bench.errors import LoadError
+from bench.errors import LoadError, last_line
 from bench.load import histogram
 from bench.load.base import Aim, ClosedLoop
 from bench.model import Burst, Load
@@ -63,7 +63,7 @@ class H2load(ClosedLoop):
         finished = re.search(r"^finished in ([\d.]+)(us|ms|s|m)\b", output, re.MULTILINE)
         traffic = re.search(r"^traffic: .*?\((\d+)\) total", output, re.MULTILINE)
         if counts is None or codes is None or finished is None or traffic is None:
-            last = output.strip().splitlines()[-1] if output.strip() else "nothing"
+            last = last_line(output, "nothing")
             raise LoadError(f"h2load did not finish; it printed: {last}")
         seconds = float(finished[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60}[finished[2]]
         log = _log(output)

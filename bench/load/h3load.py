@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bench.errors import LoadError
+from bench.errors import LoadError, last_line
 from bench.load import histogram
 from bench.load.base import Aim, ClosedLoop
 from bench.load.h2load import H2load
@@ -57,7 +57,7 @@ class H3load(ClosedLoop):
 
     def parse(self, output: str, load: Load) -> Burst:
         """Its last line; raises LoadError when that is not there."""
-        last = output.strip().splitlines()[-1] if output.strip() else "nothing"
+        last = last_line(output, "nothing")
         if not last.startswith('{"requests"'):
             if "traffic: " in output:
                 return self._over_tcp.parse(output, load)

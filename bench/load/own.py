@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.errors import LoadError
+from bench.errors import LoadError, last_line
 from bench.load import histogram
 from bench.load.base import Aim
 from bench.model import Burst, Load, decode
@@ -48,7 +48,7 @@ class Own:
         """The one marked line; raises LoadError when it is not there."""
         lines = [line for line in output.splitlines() if line.startswith(MARK)]
         if len(lines) != 1:
-            last = output.strip().splitlines()[-1] if output.strip() else "nothing"
+            last = last_line(output, "nothing")
             raise LoadError(f"{self.name} did not finish; it printed: {last}")
         return decode(Burst, json.loads(lines[0][len(MARK) :]))
 

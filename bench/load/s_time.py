@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 
-from bench.errors import LoadError
+from bench.errors import LoadError, last_line
 from bench.load.base import Aim, ClosedLoop
 from bench.model import Burst, Load
 
@@ -42,7 +42,7 @@ class TLSConnections(ClosedLoop):
         """
         found = _SUMMARY.search(output)
         if found is None:
-            last = output.strip().splitlines()[-1] if output.strip() else "nothing"
+            last = last_line(output, "nothing")
             raise LoadError(f"s_time did not finish; it printed: {last[:200]}")
         requests = int(found[1])
         marks = "".join(line for line in output.splitlines() if set(line) <= {_RESUMED, _FULL})

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import compiler
-from bench.errors import LoadError
+from bench.errors import LoadError, last_line
 from bench.load import histogram
 from bench.load.base import Aim, ClosedLoop
 from bench.load.own import MARK
@@ -66,7 +66,7 @@ class WebSocketGenerator(ClosedLoop):
 
     def parse(self, output: str, load: Load) -> Burst:
         """Parse the last line; raises LoadError if it is missing, or if compressed answers differ from the message."""
-        line = (output.strip().splitlines() or ["nothing"])[-1]
+        line = last_line(output, "nothing")
         if not line.startswith(MARK + "{"):
             raise LoadError(f"{self.name} did not finish; it printed: {line}")
         found: dict[str, Any] = json.loads(line[len(MARK) :])

@@ -10,7 +10,7 @@ import re
 import shutil
 from typing import Any
 
-from bench.errors import LoadError
+from bench.errors import LoadError, last_line
 from bench.load import variety
 from bench.load.base import Aim, ClosedLoop
 from bench.model import Burst, Latency, Load
@@ -83,7 +83,7 @@ def version(output: str) -> str:
 def _figures(output: str) -> dict[str, Any]:
     lines = [line for line in output.splitlines() if line.startswith(MARK)]
     if len(lines) != 1:
-        last = output.strip().splitlines()[-1] if output.strip() else "nothing"
+        last = last_line(output, "nothing")
         raise LoadError(f"wrk did not finish; it printed: {last}")
     # A run without answers prints nan, which JSON does not know; such a burst is void anyway.
     text = re.sub(r": -?nan\b", ": 0", lines[0][len(MARK) :])
