@@ -9,7 +9,7 @@ from bench.load.response import ResponseReader
 
 
 def received(client: socket.socket, counted: str) -> bytes:
-    """What has come; raises BenchError, which says what was `counted`, when nothing comes."""
+    """Take the next bytes; raises BenchError, with the noun for the `counted` things, when none come."""
     try:
         data = client.recv(262144)
     except OSError as exc:

@@ -26,7 +26,7 @@ from tests.differential.player import Application
 from tests.native.http2_client import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, RST_STREAM, frame, settings
 from tests.native.http2_client import window_update as window
 from tests.random_cases import Lines, captured, new_loop
-from tests.relations.clients import EncryptedSocket
+from tests.relations.clients import EncryptedSocket, arrived
 from tests.relations.runner import certificate
 from tests.utils import run_server, server_port
 from uvicorn.config import Config
@@ -109,14 +109,9 @@ class Client:
             while self.unsent and not self.is_over:
                 sent = self.sock.send(self.unsent)
                 self.unsent, moved = self.unsent[sent:], moved + sent
-        with contextlib.suppress(BlockingIOError):
-            while not self.is_over:
-                try:
-                    data = self.sock.recv(262_144)
-                except ConnectionError:
-                    data = b""
-                self.is_over = not data
-                self.input, moved = self.input + data, moved + len(data)
+        if not self.is_over:
+            data, self.is_over = arrived(self.sock)
+            self.input, moved = self.input + data, moved + len(data)
         self._sort()
         return moved
 

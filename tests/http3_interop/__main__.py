@@ -23,6 +23,7 @@ from tests.http3_interop.initials import flood
 from tests.http3_interop.link import Conditions, Link
 from tests.http3_interop.pages import measure
 from tests.http3_interop.server import BASE, PATIENCE, Certificate, Server
+from tests.pages import fill
 
 UNSUPPORTED = 3
 MEGABYTE = 1_000_000
@@ -405,16 +406,6 @@ def table(verdicts: dict[str, dict[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(text: str) -> None:
-    """Put the table into the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"http3-interop: {PAGE.name} has no place for the table.")
-    PAGE.write_text(before + begin + text + end + after, encoding="utf-8")
-
-
 def main() -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="scripts/http3-interop", description=__doc__)
@@ -450,7 +441,7 @@ def main() -> int:
     link.stop()
     print(table(verdicts))
     if asked.write:
-        write(table(verdicts))
+        fill(PAGE, BEGIN, END, table(verdicts))
     return any(verdict.startswith("failed") for found in verdicts.values() for verdict in found.values())
 
 

@@ -40,7 +40,7 @@ from tests.native.http2_client import (
 )
 from tests.native.http2_client import window_update as window
 from tests.random_cases import new_loop, parser, search
-from tests.relations.clients import EncryptedSocket, ws_frame
+from tests.relations.clients import EncryptedSocket, arrived, ws_frame
 from tests.utils import PATIENCE, run_server, server_port
 from uvicorn.config import Config
 
@@ -206,14 +206,9 @@ class Connection:
 
     def take(self) -> None:
         """What has come."""
-        with contextlib.suppress(BlockingIOError):
-            while not self.is_over:
-                try:
-                    data = self.sock.recv(262_144)
-                except ConnectionError:
-                    data = b""
-                self.is_over = not data
-                self.input += data
+        if not self.is_over:
+            data, self.is_over = arrived(self.sock)
+            self.input += data
 
     def close(self) -> None:
         """Leave."""

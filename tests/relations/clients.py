@@ -136,6 +136,21 @@ class EncryptedSocket:
         self._sock.close()
 
 
+def arrived(sock: socket.socket | EncryptedSocket) -> tuple[bytes, bool]:
+    """Take all that has come; and whether nothing follows."""
+    found = b""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            try:
+                data = sock.recv(262_144)
+            except ConnectionError:
+                data = b""
+            if not data:
+                return found, True
+            found += data
+    return found, False
+
+
 class Connection:
     """A socket, and the participants on it."""
 
