@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import uvicorn._native as native
@@ -48,9 +48,10 @@ class HTTP3Listener:
         told = {**self._told, "size": len(datagram), "is_ignored": self._is_leaving}
         sock.sendto(json.dumps(told).encode(), client)
 
-    def stop_accepting(self) -> None:
+    def stop_accepting(self, is_opened: Callable[[], object]) -> None:
         """Say so from now on."""
         self._is_leaving = True
+        is_opened()
 
     def close(self) -> None:
         """Read no more."""

@@ -24,6 +24,7 @@ import pytest
 import yaml
 
 from tests.process import ROOT
+from tests.utils import deep_after
 
 MAKE_INDEX = ROOT / "scripts" / "make-index"
 
@@ -104,7 +105,7 @@ def installed(target: Path) -> str | None:
     return found[0].name.removeprefix("uvicorn-").removesuffix(".dist-info") if found else None
 
 
-@pytest.mark.parametrize("is_constrained", [False, True])
+@pytest.mark.parametrize("is_constrained", deep_after(1, [False, True]))
 def test_pip_takes_the_fork_beside_the_public_index(indexes: Indexes, tmp_path: Path, is_constrained: bool) -> None:
     arguments = ["--index-url", indexes.public, "--extra-index-url", indexes.ours, "framework"]
     if is_constrained:
@@ -124,6 +125,7 @@ def test_pip_takes_the_fork_from_a_directory(indexes: Indexes, tmp_path: Path) -
     assert installed(tmp_path / "target") == "0.54.100"
 
 
+@pytest.mark.deep
 def test_pip_takes_upstream_where_it_is_pinned_unless_constrained(indexes: Indexes, tmp_path: Path) -> None:
     places = ["--index-url", indexes.public, "--extra-index-url", indexes.ours]
     found = pip(tmp_path / "target", *places, "pinning")
@@ -203,7 +205,7 @@ def platforms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("abi", ["cp312", "cp313", "cp313t"])
+@pytest.mark.parametrize("abi", deep_after(1, ["cp313", "cp312", "cp313t"]))
 def test_pip_takes_the_wheel_of_its_platform(platforms: Path, tmp_path: Path, platform: str, abi: str) -> None:
     pytest.importorskip("pip")
     tag = PLATFORMS[platform].split(".")[-1]

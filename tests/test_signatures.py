@@ -145,6 +145,7 @@ def sync(tree: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.deep
 def test_a_new_row_reaches_signature_and_page_through_the_script(copy_of_the_tree: Path) -> None:
     table = copy_of_the_tree / "uvicorn" / "config" / "settings.py"
     source = table.read_text()
@@ -170,6 +171,7 @@ def test_a_new_row_reaches_signature_and_page_through_the_script(copy_of_the_tre
     assert sync(copy_of_the_tree, "--check").returncode == 0
 
 
+@pytest.mark.deep
 def test_new_metrics_and_messages_reach_the_documents_through_the_script(copy_of_the_tree: Path) -> None:
     page = copy_of_the_tree / "uvicorn" / "metrics" / "page.py"
     row = """    Family("new_total", "counter", "New.", (('kind="a"', BEGUN, None), ('kind="b"', ENDED, None))),\n"""

@@ -136,6 +136,7 @@ def test_chat_counts_acknowledged_messages(room: Server, tmp_path: Path) -> None
     assert burst.latency is not None
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("fakes")
 def test_latency_of_several_workloads_is_at_shares_of_one_servers_capacity(tmp_path: Path) -> None:
     command = ["latency", "quick", "slow", "--workload", "hello,headers", "--of", "slow", "--shares", "50"]

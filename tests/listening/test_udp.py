@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -14,6 +14,7 @@ if sys.platform != "linux":
     pytest.skip("HTTP/3 needs Linux", allow_module_level=True)
 
 from tests.listening.test_udp_slots import holding
+from tests.utils import PATIENCE
 from uvicorn.config.default_headers import check_alt_svc
 from uvicorn.listening import udp
 from uvicorn.listening.udp import HTTP3Endpoint, alt_svc
@@ -30,8 +31,9 @@ class Listener:
     def resume(self) -> None:
         self.calls.append("resume")
 
-    def stop_accepting(self) -> None:
+    def stop_accepting(self, is_opened: Callable[[], object]) -> None:
         self.calls.append("stop")
+        self.is_opened = is_opened
 
     def close(self) -> None:
         self.calls.append("close")
@@ -44,6 +46,7 @@ class Endpoint:
 
     def __init__(self, stack: contextlib.ExitStack, fails: bool = False) -> None:
         self.calls: list[str] = []
+        self.listeners: list[Listener] = []
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         slots = UDPSlots.open([listener], 4)
         stack.callback(slots.close)
@@ -53,6 +56,7 @@ class Endpoint:
 
     def make(self, slot: UDPSlot, descriptors: Sequence[int]) -> udp.NativeListener:
         listener = Listener(descriptors, self.calls)
+        self.listeners.append(listener)
         if self._fails:
             listener.close()
             raise OSError("no such thing")
@@ -86,8 +90,24 @@ async def test_end_without_others() -> None:
         one = Endpoint(stack)
         one.endpoint.start()
         one.endpoint.refuse(is_last=True)
-        await one.endpoint.wait_refused()
+        waiting = asyncio.ensure_future(one.endpoint.wait_refused())
+        await asyncio.sleep(0.05)
         assert one.calls == ["resume", "alt-svc True", "alt-svc False", "stop"]
+        assert not waiting.done()
+        one.listeners[0].is_opened()
+        await waiting
+        one.endpoint.close()
+
+
+@pytest.mark.anyio
+async def test_end_does_not_wait_for_handshakes_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp, "OPENING_GRACE", 0.05)
+    with contextlib.ExitStack() as stack:
+        one = Endpoint(stack)
+        one.endpoint.start()
+        one.endpoint.refuse(is_last=True)
+        await asyncio.wait_for(one.endpoint.wait_refused(), PATIENCE)
+        assert one.calls[3:] == ["stop"]
         one.endpoint.close()
 
 

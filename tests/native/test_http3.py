@@ -450,10 +450,12 @@ async def test_a_stream_becomes_a_websocket(tls_certificate: trustme.LeafCert) -
         stream = client.send(
             "/", (":protocol", "websocket"), ("sec-websocket-version", "13"), method="CONNECT", end=False
         )
-        assert dict((await client.next(stream)).headers)[b":status"] == b"200"
+        headers = dict((await client.next(stream)).headers)
+        assert headers[b":status"] == b"200" and headers[b"x-own"] == b"1" and b"alt-svc" not in headers
         return stream
 
-    async with serve(app, tls_certificate, ws="auto") as service, service.connect() as client:
+    own = [(b"alt-svc", b'h3=":1"'), (b"x-own", b"1")]
+    async with serve(app, tls_certificate, ws="auto", own_headers=own) as service, service.connect() as client:
         stream = await open_one(client)
         client.send_data(stream, masked(2, b"hello"), end=False)
         assert await client.data(stream, 7) == b"\x82\x05hello"

@@ -749,7 +749,7 @@ def test_client_that_asks_for_little_is_served_among_some_more_than_there_are_pl
     assert served > 30 and refused <= 0.05 * (served + refused)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", deep_after(1, range(5)))
 def test_quiet_client_is_known_to_be_that_from_before_a_hundred_others_came(seed: int) -> None:
     world = World(FixedLimit(20), seed)
     world.requests("quiet", 0.02, pause=0.1)
@@ -828,7 +828,13 @@ def outcome(limit: Limit, rate: float, seconds: float, settle: float, in_time: f
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("limit", [lambda: FixedLimit(16), lambda: AdaptiveLimit(0.0)], ids=["16", "auto"])
+@pytest.mark.parametrize(
+    "limit",
+    [
+        pytest.param(lambda: FixedLimit(16), id="16", marks=pytest.mark.deep),
+        pytest.param(lambda: AdaptiveLimit(0.0), id="auto"),
+    ],
+)
 def test_what_is_served_at_three_times_the_capacity_is_served_in_time(limit: Callable[[], Limit]) -> None:
     """D11: nine tenths of what can be done are done, in less than three times of what it takes without load."""
     capacity = 1 / WORK

@@ -265,7 +265,7 @@ async def test_file_waits_for_what_is_in_front_of_it(
         await sending
 
     async with serve(http_protocol_cls, app) as service:
-        client = await service.connect(receive_buffer=4096)
+        client = await service.connect(receive_buffer=65536)
         await client.send(GET)
         await paused.wait()
         await client.until(b"\r\n\r\n")

@@ -16,6 +16,9 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from uvicorn.listening.acceptor import OPENING_GRACE
+from uvicorn.rules.grace import GraceTimer
+
 if TYPE_CHECKING:
     from uvicorn._native import HTTP3Listener
     from uvicorn.listening.udp_slots import UDPSlot
@@ -38,8 +41,11 @@ class NativeListener(Protocol):
     def resume(self) -> None:
         """Read datagrams from now on."""
 
-    def stop_accepting(self) -> None:
-        """Send clients that begin a connection to another worker, by a Retry or by silence; existing ones go on."""
+    def stop_accepting(self, is_opened: Callable[[], object]) -> None:
+        """Send clients that begin a connection to another worker, by a Retry or by silence; existing ones go on.
+
+        `is_opened` is called once no connection is in its handshake.
+        """
 
     def close(self) -> None:
         """Close all connections and the sockets; does not fail where the event loop is closed."""
@@ -97,7 +103,7 @@ class HTTP3Endpoint:
         self._loop = asyncio.get_running_loop()
         self._listener: NativeListener | None = None
         self._has_refused = self._loop.create_future()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | GraceTimer | None = None
 
     def start(self) -> None:
         """Listen, as soon as no other process reads the slot.
@@ -139,16 +145,21 @@ class HTTP3Endpoint:
             self._timer = self._loop.call_later(0 if is_last else STEERING_DELAY, self._refuse)
 
     def _refuse(self) -> None:
-        if self._listener is not None:
-            self._listener.stop_accepting()
-        self._end_wait()
+        if self._listener is None:
+            self._end_wait()
+            return
+        self._timer = GraceTimer(self._loop, OPENING_GRACE, self._end_wait)
+        self._listener.stop_accepting(self._end_wait)
 
     def _end_wait(self) -> None:
         if not self._has_refused.done():
             self._has_refused.set_result(None)
 
     async def wait_refused(self) -> None:
-        """Return once it accepts no more connections, or is closed: until then its server must not end."""
+        """Return once no connection is accepted or in its handshake, soon after `refuse`, or it is closed.
+
+        Its server must not end before.
+        """
         await asyncio.shield(self._has_refused)
 
     def close(self) -> None:

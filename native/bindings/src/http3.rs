@@ -1,6 +1,6 @@
 //! HTTP/3 on the UDP sockets of one event loop, as Python sees it.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ struct Connections {
     /// Takes a slot at the connection limit, if there is one.
     enter: Option<Py<PyAny>>,
     core: OnceCell<Rc<Core>>,
+    /// Called once no connection is in its handshake, after the end of accepting.
+    opened: Cell<Option<Py<PyAny>>>,
 }
 
 impl Connections {
@@ -84,6 +86,10 @@ impl Opener for Connections {
             return http3.on_lost(py, &Lost::ClosedHere).and(Err(error));
         }
         Ok(Some(http3))
+    }
+
+    fn on_opened(&self, py: Python<'_>) -> PyResult<()> {
+        self.opened.take().map_or(Ok(()), |opened| opened.call0(py).map(drop))
     }
 
     fn code(&self, why: Why) -> (u64, &'static str) {
@@ -140,6 +146,7 @@ impl HTTP3Listener {
                 factory: RefCell::new(Some(factory)),
                 enter,
                 core: OnceCell::new(),
+                opened: Cell::default(),
             })),
             poller: poller.unbind(),
             settings: ThreadBound::new(RefCell::new(Some(settings))),
@@ -164,8 +171,9 @@ impl HTTP3Listener {
         Ok(())
     }
 
-    /// Ignore packets of new connections; existing ones go on.
-    fn stop_accepting(&self, py: Python<'_>) -> PyResult<()> {
+    /// Ignore packets of new connections; existing ones go on. `is_opened` is called once none is in its handshake.
+    fn stop_accepting(&self, py: Python<'_>, is_opened: Py<PyAny>) -> PyResult<()> {
+        self.connections.here()?.opened.set(Some(is_opened));
         let listening = self.listening.here()?.borrow().clone();
         listening.map_or(Ok(()), |listening| listening.drain(py, Drain::Elsewhere))
     }
@@ -176,8 +184,8 @@ impl HTTP3Listener {
         drop(settings);
         let listening = self.listening.here()?.take();
         let closed = listening.map_or(Ok(()), |listening| listening.close(py));
-        let factory = self.connections.here()?.factory.take();
-        drop(factory);
+        let connections = self.connections.here()?;
+        drop((connections.factory.take(), connections.opened.take()));
         closed
     }
 

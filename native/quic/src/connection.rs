@@ -11,7 +11,7 @@ use quinn_proto::{ConnectionError, Dir, ReadError, Side, StreamEvent, StreamId, 
 use crate::crypto::Handshake;
 use crate::endpoint::{Packet, Transmit};
 use crate::event::{Event, Lost, is_bidirectional, is_ours};
-use crate::flood::Flood;
+use crate::flood::{self, Flood};
 use crate::settings::Limits;
 use crate::window::Windows;
 
@@ -72,8 +72,8 @@ pub struct Statistics {
     pub sent_packets: u64,
     /// Those of them that were lost.
     pub lost_packets: u64,
-    /// Datagrams that were received.
-    pub received_datagrams: u64,
+    /// Frames that were received, without padding: others than the peer cannot have sent them.
+    pub received_frames: u64,
     /// Bytes that may be on their way.
     pub congestion_window: u64,
     /// Bytes of the largest datagram that arrives.
@@ -379,7 +379,7 @@ impl Connection {
             rtt: all.path.rtt,
             sent_packets: all.path.sent_packets,
             lost_packets: all.path.lost_packets,
-            received_datagrams: all.udp_rx.datagrams,
+            received_frames: flood::count(&all.frame_rx),
             congestion_window: all.path.cwnd,
             mtu: all.path.current_mtu,
         }

@@ -1,6 +1,8 @@
 //! The amount of useless work that a peer may cause by packets: the events of streams have a budget of their own, in HTTP/3.
 //!
-//! | what | costs | | what | gives back |
+//! There are two accounts, which both begin full: one of `STREAM` frames with 100,000, and one of all others with 10,000.
+//!
+//! | what | costs | | what | gives back, to both |
 //! |---|---|---|---|---|
 //! | a frame, without padding | 1 | | a piece of a stream that was read | 4, and one for each 64 bytes |
 //! | a datagram, for one of its frames | 1 | | a write that no window has cut short | 4 |
@@ -11,14 +13,19 @@
 //! So requests, responses and messages of any size pay for their datagrams, acknowledgements and windows; what moves nothing on
 //! does not. It is looked at every 64 datagrams.
 //!
+//! `STREAM` frames pay when they come, and are paid back when they are read: one whose application reads nothing may fill its
+//! windows with small ones, and then has to wait as over HTTP/2.
+//!
 //! Datagrams without frames cost nothing: an observer of the connection's ids can forge them, and the peer must not pay.
 
 use std::time::Instant;
 
 use quinn_proto::FrameStats;
 
-/// The initial and the largest value.
-const FULL: u64 = 10_000;
+/// The initial and the largest balance of `STREAM` frames: 50,000 in datagrams of their own.
+const STREAMS: u64 = 100_000;
+/// The same of all others.
+const OTHERS: u64 = 10_000;
 const BYTES: u64 = 64;
 const SECOND: u64 = 500;
 /// Datagrams between two looks.
@@ -26,20 +33,21 @@ const PACE: u64 = 64;
 
 /// The budget of one connection.
 pub(crate) struct Flood {
-    left: u64,
+    streams: u64,
+    others: u64,
     /// Given back since the last look.
     earned: u64,
     /// Datagrams since then.
     datagrams: u64,
-    /// Frames up to then.
-    frames: u64,
+    /// `STREAM` frames and others up to then.
+    frames: (u64, u64),
     looked: Instant,
     is_over: bool,
 }
 
 impl Flood {
     pub(crate) const fn new(now: Instant) -> Self {
-        Self { left: FULL, earned: 0, datagrams: 0, frames: 0, looked: now, is_over: false }
+        Self { streams: STREAMS, others: OTHERS, earned: 0, datagrams: 0, frames: (0, 0), looked: now, is_over: false }
     }
 
     /// A datagram has come.
@@ -74,22 +82,32 @@ impl Flood {
 
     /// Draw the balance, with all frames that have ever come; whether nothing is left, which is said once.
     pub(crate) fn look(&mut self, now: Instant, all: &FrameStats) -> bool {
-        let frames = count(all);
-        let new = frames - std::mem::replace(&mut self.frames, frames);
-        let spent = new + new.min(std::mem::take(&mut self.datagrams));
+        let frames = (all.stream, count_others(all));
+        let before = std::mem::replace(&mut self.frames, frames);
+        let (streams, others) = (frames.0 - before.0, frames.1 - before.1);
+        let datagrams = std::mem::take(&mut self.datagrams);
+        let for_streams = streams.min(datagrams);
         let passed = now.saturating_duration_since(self.looked).as_millis() as u64;
         self.looked = now;
-        let earned = std::mem::take(&mut self.earned).saturating_add(passed.saturating_mul(SECOND) / 1000);
         // Work and its reward come together.
-        let left = self.left.saturating_add(earned).checked_sub(spent);
-        self.is_over = left.is_none();
-        self.left = left.unwrap_or_default().min(FULL);
+        let earned = std::mem::take(&mut self.earned).saturating_add(passed.saturating_mul(SECOND) / 1000);
+        let left = |account: u64, spent: u64| account.saturating_add(earned).checked_sub(spent);
+        let streams = left(self.streams, streams + for_streams);
+        let others = left(self.others, others + others.min(datagrams - for_streams));
+        self.is_over = streams.is_none() || others.is_none();
+        self.streams = streams.unwrap_or_default().min(STREAMS);
+        self.others = others.unwrap_or_default().min(OTHERS);
         self.is_over
     }
 }
 
 /// All but padding and the frames of an end.
-const fn count(all: &FrameStats) -> u64 {
+pub(crate) const fn count(all: &FrameStats) -> u64 {
+    all.stream + count_others(all)
+}
+
+/// All but `STREAM`, padding and the frames of an end.
+const fn count_others(all: &FrameStats) -> u64 {
     all.acks
         + all.ack_frequency
         + all.crypto
@@ -109,7 +127,6 @@ const fn count(all: &FrameStats) -> u64 {
         + all.streams_blocked_bidi
         + all.streams_blocked_uni
         + all.stop_sending
-        + all.stream
 }
 
 #[cfg(test)]
@@ -118,48 +135,65 @@ mod tests {
 
     use super::*;
 
+    /// As many `PING` frames as `STREAM` and `ACK` frames.
     fn frames(number: u64) -> FrameStats {
         let mut all = FrameStats::default();
         (all.ping, all.acks, all.stream) = (number / 3, number / 3, number - number / 3 * 2);
         all
     }
 
+    fn pings(number: u64) -> FrameStats {
+        let mut all = FrameStats::default();
+        all.ping = number;
+        all
+    }
+
+    fn streams(number: u64) -> FrameStats {
+        let mut all = FrameStats::default();
+        all.stream = number;
+        all
+    }
+
     /// The rounds of 64 datagrams, of `of` frames each, until the flood is over; `earn` gives back for each datagram.
-    fn rounds(of: u64, earn: impl Fn(&mut Flood), pause: Duration) -> u64 {
+    fn rounds(of: u64, kind: fn(u64) -> FrameStats, earn: impl Fn(&mut Flood), pause: Duration) -> u64 {
         let mut now = Instant::now();
         let mut flood = Flood::new(now);
-        for round in 1..1000 {
+        for round in 1..2000 {
             for _ in 0..PACE {
                 flood.note_datagram();
                 earn(&mut flood);
             }
             now += pause;
             assert!(flood.is_due());
-            if flood.look(now, &frames(round * PACE * of)) {
+            if flood.look(now, &kind(round * PACE * of)) {
                 assert!(!flood.is_due());
                 return round;
             }
             assert!(!flood.is_due());
         }
-        1000
+        2000
     }
 
     #[test]
     fn floods_end_and_work_does_not() {
         let none = |_: &mut Flood| {};
-        assert_eq!(rounds(1200, none, Duration::ZERO), 1);
-        assert_eq!(rounds(1, none, Duration::ZERO), 79);
+        assert_eq!(rounds(1200, pings, none, Duration::ZERO), 1);
+        assert_eq!(rounds(1, pings, none, Duration::ZERO), 79);
+        // 50,000 that are not read
+        assert_eq!(rounds(1, streams, none, Duration::ZERO), 782);
+        assert_eq!(rounds(1200, streams, none, Duration::ZERO), 2);
         // forged or padding
-        assert_eq!(rounds(0, none, Duration::ZERO), 1000);
+        assert_eq!(rounds(0, frames, none, Duration::ZERO), 2000);
         // 128 of a quarter of a second
-        assert_eq!(rounds(1, none, Duration::from_millis(256)), 1000);
+        assert_eq!(rounds(1, pings, none, Duration::from_millis(256)), 2000);
+        assert_eq!(rounds(1, streams, none, Duration::from_millis(256)), 2000);
         // a window that grows by a byte
-        assert_eq!(rounds(2, |flood| flood.note_written(1, false), Duration::ZERO), 53);
+        assert_eq!(rounds(2, pings, |flood| flood.note_written(1, false), Duration::ZERO), 53);
         // messages by the byte, and their acknowledgements; a small request in two datagrams, an upload, a download
-        assert_eq!(rounds(2, |flood| flood.note_read(1, 1), Duration::ZERO), 1000);
-        assert_eq!(rounds(2, |flood| flood.note_written(1, true), Duration::ZERO), 1000);
-        assert_eq!(rounds(3, Flood::note_finished, Duration::ZERO), 1000);
-        assert_eq!(rounds(1, |flood| flood.note_read(1, 1200), Duration::ZERO), 1000);
-        assert_eq!(rounds(2, |flood| flood.note_written(1200, false), Duration::ZERO), 1000);
+        assert_eq!(rounds(2, frames, |flood| flood.note_read(1, 1), Duration::ZERO), 2000);
+        assert_eq!(rounds(2, frames, |flood| flood.note_written(1, true), Duration::ZERO), 2000);
+        assert_eq!(rounds(3, frames, Flood::note_finished, Duration::ZERO), 2000);
+        assert_eq!(rounds(1, frames, |flood| flood.note_read(1, 1200), Duration::ZERO), 2000);
+        assert_eq!(rounds(2, frames, |flood| flood.note_written(1200, false), Duration::ZERO), 2000);
     }
 }

@@ -29,6 +29,10 @@ pub(crate) trait Carrier {
     fn is_stream(&self) -> bool {
         false
     }
+    /// A field of the server's own that responses by it do not have.
+    fn omitted_field(&self) -> Option<&'static [u8]> {
+        None
+    }
     /// The `asyncio.Transport` that it is to Python.
     fn transport(self: Rc<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
     /// Drop that object if it has no other holder.

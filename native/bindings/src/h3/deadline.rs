@@ -101,7 +101,7 @@ impl Connection {
 
     fn wait(&self, py: Python<'_>, after: Option<Duration>) -> PyResult<()> {
         if after.is_some() {
-            self.waits.heard.set(self.quic.statistics().received_datagrams);
+            self.waits.heard.set(self.quic.statistics().received_frames);
         }
         let deadlines = &self.core.hub.deadlines;
         self.waits.input.set(after.map(|after| deadlines.now() + after));
@@ -124,7 +124,7 @@ impl Connection {
         } else if self.ending.get() == Ending::LastCall {
             self.end_requests(py)
         } else if !self.outflow.unacknowledged.borrow().is_empty()
-            && self.waits.heard.get() != self.quic.statistics().received_datagrams
+            && self.waits.heard.get() != self.quic.statistics().received_frames
         {
             // Its last response is on its way.
             self.wait(py, Some(self.patience()))

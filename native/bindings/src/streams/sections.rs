@@ -34,6 +34,11 @@ impl Sections {
         }
     }
 
+    /// A field that these responses do not begin with.
+    pub(crate) const fn without(&self) -> Option<&'static [u8]> {
+        self.without
+    }
+
     /// Run `body` with scratch in which there is no request, and leave none in it.
     #[inline]
     pub(crate) fn with_scratch<R>(&self, body: impl FnOnce(&mut Scratch) -> R) -> R {
@@ -66,16 +71,21 @@ impl Sections {
     }
 }
 
+/// The lines of fields, each ended by CRLF, but for those of the one named `without`.
+pub(crate) fn lines_without<'a>(lines: &'a [u8], without: Option<&'a [u8]>) -> impl Iterator<Item = &'a [u8]> {
+    lines.split_inclusive(|&byte| byte == b'\n').filter(move |line| name_of(line) != without || without.is_none())
+}
+
+fn name_of(line: &[u8]) -> Option<&[u8]> {
+    line.iter().position(|&byte| byte == b':').and_then(|colon| line.get(..colon))
+}
+
 /// The fields of these lines, but for the one named `without`.
 fn read_fields(lines: &[u8], without: Option<&[u8]>) -> Result<Defaults, AppError> {
     let mut fields = Defaults::default();
-    for line in lines.split(|&byte| byte == b'\n') {
-        if let Some(colon) = line.iter().position(|&byte| byte == b':') {
-            let (name, value) = line.split_at(colon);
-            if without == Some(name) {
-                continue;
-            }
-            fields.add(name, value.get(1..).unwrap_or_default().trim_ascii())?;
+    for line in lines_without(lines, without) {
+        if let Some(name) = name_of(line) {
+            fields.add(name, line.get(name.len() + 1..).unwrap_or_default().trim_ascii())?;
         }
     }
     Ok(fields)

@@ -291,6 +291,10 @@ impl<S: Tunnel> Carrier for S {
         true
     }
 
+    fn omitted_field(&self) -> Option<&'static [u8]> {
+        self.sections().without()
+    }
+
     fn transport(self: Rc<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(Py::new(py, StreamTransport::new(self))?.into_any())
     }

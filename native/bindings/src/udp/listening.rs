@@ -61,6 +61,8 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
+    /// No new connections, but those in their handshake.
+    Opening,
     /// No new connections.
     Draining,
     /// No sockets.
@@ -80,6 +82,8 @@ pub(crate) struct Listening {
     /// The last settings that were looked at: those that do not fit are not used.
     seen: RefCell<Option<Arc<Current>>>,
     endpoint: RefCell<quic::Endpoint>,
+    /// Connections in their handshake.
+    shaking: Cell<usize>,
     sockets: RefCell<Vec<Rc<Socket>>>,
     /// By their handles.
     connections: RefCell<Vec<Option<Rc<Connection>>>>,
@@ -130,6 +134,7 @@ impl Listening {
             settings: RefCell::new(Some(current.clone())),
             seen: RefCell::new(Some(current)),
             endpoint: RefCell::new(endpoint),
+            shaking: Cell::new(0),
             sockets: RefCell::new(sockets),
             connections: RefCell::default(),
             queue: RefCell::default(),
@@ -273,7 +278,7 @@ impl Listening {
             }
             now = Instant::now();
         }
-        outcome
+        outcome.and(self.tell_opened(py))
     }
 
     fn insert(&self, py: Python<'_>, handle: Handle, quic: Box<quic::Connection>, index: usize) -> PyResult<()> {
@@ -291,7 +296,18 @@ impl Listening {
             *place = Some(connection.clone());
         }
         drop(connections);
+        self.shaking.set(self.shaking.get() + 1);
         self.queue(py, &connection)
+    }
+
+    /// The phase in which a connection was; it is in `phase` from now on.
+    fn enter(&self, py: Python<'_>, connection: &Connection, phase: Phase) -> PyResult<Phase> {
+        let before = connection.phase.replace(phase);
+        if before == Phase::Shaking {
+            self.shaking.set(self.shaking.get() - 1);
+            self.tell_opened(py)?;
+        }
+        Ok(before)
     }
 
     /// Use the present TLS settings for new connections.
@@ -426,7 +442,7 @@ impl Listening {
         if connection.phase.get() != Phase::Shaking {
             return Ok(connection.handler());
         }
-        connection.phase.set(Phase::Served);
+        self.enter(py, connection, Phase::Served)?;
         let made = self.opener.open(py, connection)?;
         if made.is_none() {
             let (code, reason) = self.opener.code(Why::Refused);
@@ -438,7 +454,7 @@ impl Listening {
 
     /// A connection is over for its handler.
     fn lose(&self, py: Python<'_>, connection: &Rc<Connection>, lost: &Lost) -> PyResult<()> {
-        let phase = connection.phase.replace(Phase::Lost);
+        let phase = self.enter(py, connection, Phase::Lost)?;
         let handler = connection.handler.take();
         connection.release_object();
         match handler {
@@ -525,6 +541,16 @@ impl Listening {
         outcome.and(self.tell_drained(py))
     }
 
+    fn tell_opened(&self, py: Python<'_>) -> PyResult<()> {
+        let is_opening = self.state.get() == State::Opening;
+        if !is_opening || self.shaking.get() > 0 || self.endpoint.borrow().waiting() > 0 {
+            return Ok(());
+        }
+        self.state.set(State::Draining);
+        self.opener.on_opened(py)?;
+        self.tell_drained(py)
+    }
+
     fn tell_drained(&self, py: Python<'_>) -> PyResult<()> {
         let is_drained = self.state.get() == State::Draining && self.connections() == 0;
         if is_drained { self.opener.on_drained(py) } else { Ok(()) }
@@ -570,14 +596,15 @@ impl Listening {
 
     // The end.
 
-    /// Accept no new connections; those that exist go on. `Opener::on_drained` follows when none is left.
+    /// Accept no new connections; those that exist go on. `Opener::on_opened` follows when none is in its handshake, and
+    /// `Opener::on_drained` when none is left.
     pub(crate) fn drain(&self, py: Python<'_>, drain: Drain) -> PyResult<()> {
         if self.state.get() != State::Open {
             return Ok(());
         }
-        self.state.set(State::Draining);
+        self.state.set(State::Opening);
         self.endpoint.borrow_mut().set_drain(drain);
-        self.tell_drained(py)
+        self.tell_opened(py)
     }
 
     /// Close all connections, and the sockets. The last words of connections are sent once.

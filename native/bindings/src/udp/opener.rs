@@ -31,6 +31,10 @@ pub(crate) trait Opener {
     fn on_failed(&self, _py: Python<'_>, _remote: SocketAddr, _lost: &Lost) -> PyResult<()> {
         Ok(())
     }
+    /// No connection is in its handshake, after `Listening::drain`.
+    fn on_opened(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
     /// No connection is left, after `Listening::drain`.
     fn on_drained(&self, _py: Python<'_>) -> PyResult<()> {
         Ok(())

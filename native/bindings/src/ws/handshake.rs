@@ -21,6 +21,7 @@ use crate::base::shortcuts::Shortcut;
 use crate::base::task::Start;
 use crate::conn::carried::Carried;
 use crate::conn::carrier::Carrier;
+use crate::streams::sections::lines_without;
 
 /// How far the head of the handshake has come.
 enum Read {
@@ -190,7 +191,10 @@ impl Session {
 
     /// The server's own fields, in front of each response.
     pub(super) fn default_head<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(self.core.host.state.bind(py).getattr(&self.core.names.default_head)?.cast_into()?)
+        let head = self.core.host.state.bind(py).getattr(&self.core.names.default_head)?.cast_into::<PyBytes>()?;
+        let Some(omitted) = self.sides.carrier().and_then(|carrier| carrier.omitted_field()) else { return Ok(head) };
+        let lines: Vec<_> = lines_without(head.as_bytes(), Some(omitted)).collect();
+        Ok(PyBytes::new(py, &lines.concat()))
     }
 
     /// The line of a response with the id of the request; none if it has no id.
