@@ -14,6 +14,7 @@ import signal
 import socket
 import ssl
 import sys
+import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ import hypothesis
 import pytest
 
 from tests import reaper
+from tests.loops import LOOPS
 from tests.process import ROOT
 from tests.utils import NATIVE
 from tests.websockets import WS_PROTOCOLS, ws_class
@@ -127,8 +129,35 @@ def is_measured(item: pytest.Item) -> bool:
     return item.get_closest_marker("no_cover") is None and not (callspec and UNMEASURED.intersection(callspec._idlist))
 
 
+# The native core reads and writes its sockets itself, and takes turns and timers from the event loop. So by day a test
+# of it runs on one of its loops, half of the tests on each. In the night all run on both.
+
+
+def loop_of(item: pytest.Item) -> str | None:
+    """The event loop that a test of the native core runs on; None if it is another test."""
+    callspec = getattr(item, "callspec", None)
+    ids = set(callspec._idlist) if callspec else set()
+    is_native = bool({"native", "native-at-once"} & ids) or (ROOT / "tests" / "native") in item.path.parents
+    return next(iter(ids & set(LOOPS)), None) if is_native else None
+
+
+def leave_other_loops_to_the_night(items: list[pytest.Item]) -> None:
+    """Mark a test `deep` if the same test runs on the other event loop, and its name has chosen that."""
+    names = {item.nodeid for item in items}
+    for item in items:
+        loop = loop_of(item)
+        if loop is None:
+            continue
+        test, _, parameters = item.nodeid.partition("[")
+        twins = [f"{test}[{parameters.replace(loop, other)}" for other in LOOPS]
+        if names.issuperset(twins) and twins[zlib.crc32(twins[0].encode()) % len(twins)] != item.nodeid:
+            item.add_marker(pytest.mark.deep)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Those that are measured come first: to begin and to stop takes time."""
+    leave_other_loops_to_the_night(items)
     if config.pluginmanager.hasplugin("_cov"):
         items.sort(key=is_measured, reverse=True)
 

@@ -777,7 +777,7 @@ HTTP2_REQUEST = (
     ("mode", "request_"),
     [
         pytest.param(["--http", "auto"], HTTP1_REQUEST, id="auto"),
-        pytest.param(["--http", "h11"], HTTP1_REQUEST, id="h11"),
+        pytest.param(["--http", "h11"], HTTP1_REQUEST, id="h11", marks=pytest.mark.deep),
         pytest.param(["--http", "h11", "--loop", "asyncio"], HTTP1_REQUEST, id="h11-asyncio"),
         pytest.param(
             ["--http2"],

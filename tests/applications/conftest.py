@@ -52,13 +52,16 @@ def version_of(server: ServerProcess) -> str:
     return "HTTP/2" if "--http2" in server.arguments else "HTTP/1.1"
 
 
-#: HTTP and WebSocket implementation, event loop, and more: each of them, and the native core on both loops and in
-#: both versions.
+#: HTTP and WebSocket implementation, event loop, and more: the native core by day, all others and HTTP/2 in the night.
 COMBINATIONS = [
     pytest.param(("websockets-sansio", "--http", "httptools"), id="httptools", marks=pytest.mark.deep),
     pytest.param(("wsproto", "--http", "h11"), id="h11", marks=pytest.mark.deep),
     pytest.param(("native", "--http", "native", "--loop", "uvloop"), id="native-uvloop"),
-    pytest.param(("wsproto", "--http", "native", "--loop", "asyncio", "--http2"), id="native-asyncio-http2"),
+    pytest.param(
+        ("wsproto", "--http", "native", "--loop", "asyncio", "--http2"),
+        id="native-asyncio-http2",
+        marks=pytest.mark.deep,
+    ),
 ]
 
 

@@ -158,6 +158,7 @@ def test_latency_of_an_unknown_measure_is_refused(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("fakes")
+@pytest.mark.deep
 def test_memory_after_an_hours_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("bench.commands.memory"), "HOUR", 40)
     assert main(["memory", "quick", "--workload", "hello,headers", "--steps", "hour", *SHORT]) == 0

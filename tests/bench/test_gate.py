@@ -261,6 +261,7 @@ def test_cpu_time_and_system_calls_are_held_against_stored_ones(
     assert "unknown case 'native:odd' of --time: choose from native:get" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_whole_servers_and_idle_connections_are_held_against_stored_ones(
     trees: Trees, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -389,6 +390,7 @@ def test_a_base_tree_takes_the_place_of_stored_counts(
     assert "| instructions, h11:get | 1,000 | 1,000 | 1,020 | +0.0% | ok |" in capsys.readouterr().out
 
 
+@pytest.mark.deep
 def test_counts_of_another_interpreter_are_not_judged(
     gate: Callable[..., int], counting: dict[str, float], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -399,6 +401,7 @@ def test_counts_of_another_interpreter_are_not_judged(
     assert "another interpreter or compiler" in captured.out
 
 
+@pytest.mark.deep
 def test_without_valgrind_the_other_part_goes_on(
     gate: Callable[..., int],
     counting: dict[str, float],
@@ -445,8 +448,8 @@ LOAD = ("--workload", "hello", "--tool", "closedloop", "--blocks", "2", "--cases
 @pytest.mark.parametrize(
     ("ratios", "status"),
     [
-        pytest.param([3.0], 0, id="as stored"),
-        pytest.param([2.72], 0, id="within the margin"),
+        pytest.param([3.0], 0, id="as stored", marks=pytest.mark.deep),
+        pytest.param([2.72], 0, id="within the margin", marks=pytest.mark.deep),
         pytest.param([2.3, 3.3], 0, id="below once, which is measured again"),
         pytest.param([2.3, 2.3], 1, id="below twice"),
     ],
@@ -483,6 +486,7 @@ def test_speed_ups_of_another_machine_have_a_wider_margin(
     assert gate(*LOAD) == 1
 
 
+@pytest.mark.deep
 def test_cpu_time_of_another_machine_is_not_judged(
     gate: Callable[..., int], tmp_path: Path, counting: dict[str, float], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -493,6 +497,7 @@ def test_cpu_time_of_another_machine_is_not_judged(
     assert "CPU time was not judged: the stored values are of another machine" in capsys.readouterr().out
 
 
+@pytest.mark.deep
 def test_speed_ups_of_each_generator_are_stored_side_by_side(
     gate: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counting: dict[str, float]
 ) -> None:

@@ -136,6 +136,7 @@ def test_starting_and_stopping_are_timed(ours: Any, tmp_path: Path, capsys: pyte
     assert "| ours | 1 |" in capsys.readouterr().out
 
 
+@pytest.mark.deep
 def test_what_was_measured_before_an_interruption_is_kept_by_the_others_too(
     ours: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

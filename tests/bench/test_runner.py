@@ -125,8 +125,8 @@ def test_every_sample_carries_its_figures_and_its_environment(bench: Bench, tmp_
     ("target", "words"),
     [
         pytest.param("erring", "status", id="errors"),
-        pytest.param("dying", "dying ended with status 3: dying as told", id="dies under load"),
-        pytest.param("dead", "dead ended with status 3", id="dies at the first request"),
+        pytest.param("dying", "dying ended with status 3: dying as told", id="dies under load", marks=pytest.mark.deep),
+        pytest.param("dead", "dead ended with status 3", id="dies at the first request", marks=pytest.mark.deep),
         pytest.param("noisy", "noisy ended with status 1: no module x", id="does not start"),
     ],
 )

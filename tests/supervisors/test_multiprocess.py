@@ -547,6 +547,7 @@ def crash():
 """
 
 
+@pytest.mark.deep
 def test_worker_whose_interpreter_is_locked_is_killed_and_says_where(cwd: Path) -> None:
     """MP-15, X6"""
     (cwd / "app.py").write_text(STUCK)

@@ -120,6 +120,7 @@ def test_process_1_obeys_sigterm_while_it_imports(tmp_path: Path, mode: list[str
 
 @pytest.mark.skipif(CORE != "native", reason="the kernel's timer is the native core's")
 @pytest.mark.skipif(not has_namespaces(), reason="this system lets nobody make namespaces of processes")
+@pytest.mark.deep
 def test_process_1_obeys_sigterm_while_an_import_locks_the_interpreter(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(WAITING)
     command = [*IN_A_NAMESPACE, sys.executable, "-m", "uvicorn"]
