@@ -474,6 +474,8 @@ class Attack:
     """What is sent without a connection, one step after the other."""
     held: int = 0
     """Bytes of responses that the server may keep for it, for its applications' sake."""
+    otherwise: str = ""
+    """What may end it instead, by how fast its client is."""
 
 
 def each(*frames: bytes) -> Callable[[Client], Packets]:
@@ -846,7 +848,7 @@ LENGTH_OF_ONE = head(b"/", (b"content-length", b"1"), method=b"POST")
 
 ATTACKS = [
     Attack("H16", "spoofed Initials", nothing, "Retry", stranger=spoofed_initials),
-    Attack("H16", "repeated Initials", nothing, "Retry", stranger=replayed_initials),
+    Attack("H16", "repeated Initials", nothing, "Initial", stranger=replayed_initials),
     Attack("H16", "Initials with an invalid token", nothing, "Retry", stranger=invalid_tokens),
     Attack("H16", "Initials with another's token", nothing, "Retry", stranger=stolen_tokens),
     Attack("H16", "Initials that are too small", nothing, ENDLESS, stranger=small_initials),
@@ -865,8 +867,8 @@ ATTACKS = [
     Attack("H18", "MAX_DATA", each(integers(0x10, 1))),
     Attack("H18", "DATA_BLOCKED", each(integers(0x14, 1))),
     Attack("H18", "STREAMS_BLOCKED", each(integers(0x16, 1))),
-    Attack("H18", "padding", each(PING + bytes(1100)), IDLE),
-    Attack("H18", "CRYPTO behind the handshake", each(crypto(1, bytes(1000))), IDLE),
+    Attack("H18", "padding", each(PING + bytes(1100)), IDLE, otherwise=LOAD),
+    Attack("H18", "CRYPTO behind the handshake", each(crypto(1, bytes(1000))), IDLE, otherwise=LOAD),
     Attack("H18", "key updates", key_updates, IDLE),
     Attack("H18", "moves", moves, IDLE),
     Attack("H19", "a body by the byte", by_the_byte, ENDLESS),

@@ -344,5 +344,5 @@ TLS_ATTACKS = [
         "close 1011",
         stranger=over_websocket(endless(b"", LARGE), path="/echo", reads=False),
     ),
-    Attack("W3", "WebSocket, races to close", nothing, "close 1000", stranger=close_races),
+    Attack("W3", "WebSocket, races to close", nothing, "close 1000", stranger=close_races, otherwise=CLOSED),
 ]

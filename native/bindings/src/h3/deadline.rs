@@ -61,12 +61,13 @@ impl Connection {
     fn awaited(&self) -> Awaits {
         if self.state.borrow().wire.is_over() {
             Awaits::Acknowledgements
+        } else if !self.state.borrow().wire.is_idle() {
+            // Each request has a deadline of its own.
+            Awaits::Nothing
         } else if self.waits.first.get() {
             Awaits::Beginning
-        } else if self.state.borrow().wire.is_idle() {
-            Awaits::Idle
         } else {
-            Awaits::Nothing
+            Awaits::Idle
         }
     }
 
