@@ -32,7 +32,7 @@ OPTIONS_OF_OTHERS = {
     "bench, or a script": "--only --more",
     "cargo": "--lib --package --test",
     "docker": "--file --init --publish --tag --time",
-    "pip": "--editable --find-links --force-reinstall --no-index --requirement --wheel-dir",
+    "pip": "--find-links --force-reinstall --no-index --requirement --wheel-dir",
     "useradd": "--system",
     "zstd": "--keep",
     "gunicorn": "--check-config --statsd-host --worker-class --worker-connections",

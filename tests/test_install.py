@@ -94,7 +94,7 @@ if [ -e broken ]; then
 fi
 .venv/bin/python native/fingerprint.py >uvicorn/{MODULE}
 """
-COMPILES = "The native core is compiled: that may take a minute or two."
+COMPILES = "Compiling the native core, which takes one to four minutes."
 NEEDED = "install Rust 1.88 or later (https://rustup.rs) and run this again"
 
 

@@ -244,7 +244,8 @@ def test_one_process_at_a_time_has_the_slot_where_datagrams_cannot_be_steered(
     workers = Workers(stack)
     assert not workers.slots.is_steered
     workers.slots.log(4)
-    assert "by one event loop of 4, because datagrams cannot be steered: Protocol not available." in caplog.text
+    assert "Only one of 4 event loops serves HTTP/3" in caplog.text
+    assert "because datagrams cannot be steered: Protocol not available." in caplog.text
     slot, other = workers.take(), workers.take()
     with holding(slot.locks, 0):
         assert not other.locks.lock(0)
@@ -443,7 +444,7 @@ def test_socket_of_another_user_is_the_only_one(stack: contextlib.ExitStack, cap
     stack.callback(slots.close)
     assert (slots.count, slots.is_steered) == (1, False)
     slots.log(2)
-    assert "by one event loop of 2, because datagrams cannot be steered" in caplog.text
+    assert "Only one of 2 event loops serves HTTP/3" in caplog.text
 
 
 # Errors

@@ -349,8 +349,8 @@ BROKEN = [
     pytest.param(
         handshake().replace(b"Version: 13", b"Version: 8"), 426, "unsupported Sec-WebSocket-Version", id="old version"
     ),
-    pytest.param(handshake(method="POST"), 405, "WebSocket asked for with a method other than GET", id="not GET"),
-    pytest.param(handshake(version="HTTP/1.0"), 505, "WebSocket asked for with HTTP/1.0", id="HTTP/1.0"),
+    pytest.param(handshake(method="POST"), 405, "WebSocket requested with a method other than GET", id="not GET"),
+    pytest.param(handshake(version="HTTP/1.0"), 505, "WebSocket requested with HTTP/1.0", id="HTTP/1.0"),
     pytest.param(handshake(version="HTTP/2.0"), 505, "HTTP version above 1", id="HTTP/2.0"),
     pytest.param(without(handshake(), "upgrade"), 426, "this needs a WebSocket client", id="no upgrade"),
     pytest.param(without(handshake(), "connection"), 426, "this needs a WebSocket client", id="no connection"),

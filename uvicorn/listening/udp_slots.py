@@ -515,9 +515,9 @@ class UDPSlots:
             logger.info("HTTP/3 on UDP port %s", ports)
         else:
             logger.warning(
-                "HTTP/3 on UDP port %s by one event loop of %d, because datagrams cannot be steered: %s.",
-                ports,
+                "Only one of %d event loops serves HTTP/3 (UDP port %s), because datagrams cannot be steered: %s.",
                 loops,
+                ports,
                 self.why_not,
             )
         sock = next(iter(self._groups.values()))[0]

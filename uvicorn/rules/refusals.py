@@ -70,8 +70,8 @@ TOO_MANY_TRAILERS = Refusal(431, "more trailer fields than limit_request_fields 
 TRAILERS_TOO_LARGE = Refusal(431, "trailer section larger than {limit} bytes")
 
 # The opening of a WebSocket (RFC 6455 section 4.2).
-WEBSOCKET_METHOD = Refusal(405, "WebSocket asked for with a method other than GET")
-WEBSOCKET_VERSION = Refusal(505, "WebSocket asked for with HTTP/1.0")
+WEBSOCKET_METHOD = Refusal(405, "WebSocket requested with a method other than GET")
+WEBSOCKET_VERSION = Refusal(505, "WebSocket requested with HTTP/1.0")
 WEBSOCKET_UPGRADE = Refusal(426, "this needs a WebSocket client")
 WEBSOCKET_BODY = Refusal(400, "a WebSocket handshake has no body")
 WEBSOCKET_NO_PROTOCOL_VERSION = Refusal(400, "missing Sec-WebSocket-Version header")

@@ -27,7 +27,7 @@ pub enum Event {
     CanOpen,
     /// The peer has another address now (RFC 9000 section 9).
     Moved(SocketAddr),
-    /// The peer sends packets that move nothing on, more than it may: close the connection.
+    /// The peer sends more packets that make no progress than it may: close the connection.
     Flooded,
     /// The connection is over. No event follows. Streams have no ends of their own then.
     Lost(Lost),

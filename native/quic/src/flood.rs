@@ -10,7 +10,7 @@
 //! | | | | a stream whose end was written | 8 |
 //! | | | | a second | 500 |
 //!
-//! So requests, responses and messages of any size pay for their datagrams, acknowledgements and windows; what moves nothing on
+//! So requests, responses and messages of any size pay for their datagrams, acknowledgements and windows; what makes no progress
 //! does not. It is looked at every 64 datagrams.
 //!
 //! `STREAM` frames pay when they come, and are paid back when they are read: one whose application reads nothing may fill its

@@ -33,7 +33,7 @@ pub(crate) trait Handler {
     fn on_moved(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
         Ok(())
     }
-    /// The peer sends packets that move nothing on, more than it may: `Connection::close` it.
+    /// The peer sends more packets that make no progress than it may: `Connection::close` it.
     fn on_flooded(self: Rc<Self>, py: Python<'_>) -> PyResult<()>;
     /// All events that came together were delivered.
     fn on_events_delivered(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {

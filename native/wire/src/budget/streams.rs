@@ -1,6 +1,6 @@
 //! The amount of useless work that a client of HTTP/2 or HTTP/3 may cause.
 //!
-//! Anything cheap to send that moves no request on costs something here: a stream that the server has to reset costs
+//! Anything cheap to send that advances no request costs something here: a stream that the server has to reset costs
 //! the same as one that the client resets. Answered requests, accepted bytes and time give back, so an honest client
 //! never exhausts it. Each connection has one, of 10,000:
 //!

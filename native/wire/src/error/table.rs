@@ -101,9 +101,9 @@ pub enum Refusal {
     TooManyTrailers,
     /// 431: trailer section larger than n bytes.
     TrailersTooLarge,
-    /// 405: WebSocket asked for with a method other than GET.
+    /// 405: WebSocket requested with a method other than GET.
     WebsocketMethod,
-    /// 505: WebSocket asked for with HTTP/1.0.
+    /// 505: WebSocket requested with HTTP/1.0.
     WebsocketVersion,
     /// 426: this needs a WebSocket client.
     WebsocketUpgrade,
@@ -298,8 +298,8 @@ impl Refusal {
             Self::Trailer => "malformed trailer",
             Self::TooManyTrailers => "more trailer fields than limit_request_fields ({limit})",
             Self::TrailersTooLarge => "trailer section larger than {limit} bytes",
-            Self::WebsocketMethod => "WebSocket asked for with a method other than GET",
-            Self::WebsocketVersion => "WebSocket asked for with HTTP/1.0",
+            Self::WebsocketMethod => "WebSocket requested with a method other than GET",
+            Self::WebsocketVersion => "WebSocket requested with HTTP/1.0",
             Self::WebsocketUpgrade => "this needs a WebSocket client",
             Self::WebsocketBody => "a WebSocket handshake has no body",
             Self::WebsocketNoProtocolVersion => "missing Sec-WebSocket-Version header",

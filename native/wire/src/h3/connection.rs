@@ -161,7 +161,7 @@ impl<K> Connection<K> {
         self.budget.earn(Gain::Seconds(seconds));
     }
 
-    /// The client sends packets that move nothing on, more than it may.
+    /// The client sends more packets that make no progress than it may.
     pub fn flooded(&mut self) -> Event {
         if self.closed { Event::Closed } else { Event::Failed(self.fail(Failure::CALM)) }
     }
