@@ -11,10 +11,13 @@
 //! | | | | a second | 500 |
 //!
 //! So requests, responses and messages of any size pay for their datagrams, acknowledgements and windows; what makes no progress
-//! does not. It is looked at every 64 datagrams.
+//! does not. It is looked at every 16 datagrams.
 //!
 //! `STREAM` frames pay when they come, and are paid back when they are read: one whose application reads nothing may fill its
 //! windows with small ones, and then has to wait as over HTTP/2.
+//!
+//! Above 16 of a datagram they cost 8 each. Their account gets back 8 for a piece that was read, and one for each two
+//! bytes: small frames with gaps between them are sorted again and again, so that few datagrams keep a processor busy.
 //!
 //! Datagrams without frames cost nothing: an observer of the connection's ids can forge them, and the peer must not pay.
 
@@ -29,7 +32,15 @@ const OTHERS: u64 = 10_000;
 const BYTES: u64 = 64;
 const SECOND: u64 = 500;
 /// Datagrams between two looks.
-const PACE: u64 = 64;
+const PACE: u64 = 16;
+/// `STREAM` frames of a datagram, on average, that cost 1.
+const USUAL: u64 = 16;
+/// The cost of each above, and what their account gets back for a piece that was read.
+const CROWDED: u64 = 8;
+/// What both get back for it.
+const PIECE: u64 = 4;
+/// Bytes that were read for which `STREAM` frames alone get back 1.
+const CROWDED_BYTES: u64 = 2;
 
 /// The budget of one connection.
 pub(crate) struct Flood {
@@ -37,6 +48,8 @@ pub(crate) struct Flood {
     others: u64,
     /// Given back since the last look.
     earned: u64,
+    /// The same for `STREAM` frames alone.
+    more: u64,
     /// Datagrams since then.
     datagrams: u64,
     /// `STREAM` frames and others up to then.
@@ -47,7 +60,16 @@ pub(crate) struct Flood {
 
 impl Flood {
     pub(crate) const fn new(now: Instant) -> Self {
-        Self { streams: STREAMS, others: OTHERS, earned: 0, datagrams: 0, frames: (0, 0), looked: now, is_over: false }
+        Self {
+            streams: STREAMS,
+            others: OTHERS,
+            earned: 0,
+            more: 0,
+            datagrams: 0,
+            frames: (0, 0),
+            looked: now,
+            is_over: false,
+        }
     }
 
     /// A datagram has come.
@@ -59,7 +81,8 @@ impl Flood {
     /// A stream was read.
     #[inline]
     pub(crate) const fn note_read(&mut self, pieces: usize, bytes: usize) {
-        self.earned = self.earned.saturating_add(pieces as u64 * 4 + bytes as u64 / BYTES);
+        self.earned = self.earned.saturating_add(pieces as u64 * PIECE + bytes as u64 / BYTES);
+        self.more = self.more.saturating_add(pieces as u64 * (CROWDED - PIECE) + bytes as u64 / CROWDED_BYTES);
     }
 
     /// A stream was written to; all was taken, or a window has cut it short.
@@ -91,8 +114,10 @@ impl Flood {
         self.looked = now;
         // Work and its reward come together.
         let earned = std::mem::take(&mut self.earned).saturating_add(passed.saturating_mul(SECOND) / 1000);
+        let more = std::mem::take(&mut self.more);
+        let crowded = streams.saturating_sub(datagrams.saturating_mul(USUAL)).saturating_mul(CROWDED - 1);
         let left = |account: u64, spent: u64| account.saturating_add(earned).checked_sub(spent);
-        let streams = left(self.streams, streams + for_streams);
+        let streams = left(self.streams.saturating_add(more), streams + for_streams + crowded);
         let others = left(self.others, others + others.min(datagrams - for_streams));
         self.is_over = streams.is_none() || others.is_none();
         self.streams = streams.unwrap_or_default().min(STREAMS);
@@ -154,11 +179,11 @@ mod tests {
         all
     }
 
-    /// The rounds of 64 datagrams, of `of` frames each, until the flood is over; `earn` gives back for each datagram.
+    /// The rounds of 16 datagrams, of `of` frames each, until the flood is over; `earn` gives back for each datagram.
     fn rounds(of: u64, kind: fn(u64) -> FrameStats, earn: impl Fn(&mut Flood), pause: Duration) -> u64 {
         let mut now = Instant::now();
         let mut flood = Flood::new(now);
-        for round in 1..2000 {
+        for round in 1..8000 {
             for _ in 0..PACE {
                 flood.note_datagram();
                 earn(&mut flood);
@@ -171,29 +196,34 @@ mod tests {
             }
             assert!(!flood.is_due());
         }
-        2000
+        8000
     }
 
     #[test]
     fn floods_end_and_work_does_not() {
         let none = |_: &mut Flood| {};
         assert_eq!(rounds(1200, pings, none, Duration::ZERO), 1);
-        assert_eq!(rounds(1, pings, none, Duration::ZERO), 79);
+        assert_eq!(rounds(1, pings, none, Duration::ZERO), 313);
         // 50,000 that are not read
-        assert_eq!(rounds(1, streams, none, Duration::ZERO), 782);
-        assert_eq!(rounds(1200, streams, none, Duration::ZERO), 2);
+        assert_eq!(rounds(1, streams, none, Duration::ZERO), 3126);
+        assert_eq!(rounds(16, streams, none, Duration::ZERO), 368);
+        // 64 crowded ones, and such that are read, by the piece or merged
+        assert_eq!(rounds(230, streams, none, Duration::ZERO), 4);
+        assert_eq!(rounds(48, streams, |flood| flood.note_read(2, 48 * 20), Duration::ZERO), 8000);
+        assert_eq!(rounds(230, streams, |flood| flood.note_read(230, 230), Duration::ZERO), 8000);
+        assert_eq!(rounds(1200, streams, none, Duration::ZERO), 1);
         // forged or padding
-        assert_eq!(rounds(0, frames, none, Duration::ZERO), 2000);
-        // 128 of a quarter of a second
-        assert_eq!(rounds(1, pings, none, Duration::from_millis(256)), 2000);
-        assert_eq!(rounds(1, streams, none, Duration::from_millis(256)), 2000);
+        assert_eq!(rounds(0, frames, none, Duration::ZERO), 8000);
+        // 62 a second
+        assert_eq!(rounds(1, pings, none, Duration::from_millis(256)), 8000);
+        assert_eq!(rounds(1, streams, none, Duration::from_millis(256)), 8000);
         // a window that grows by a byte
-        assert_eq!(rounds(2, pings, |flood| flood.note_written(1, false), Duration::ZERO), 53);
+        assert_eq!(rounds(2, pings, |flood| flood.note_written(1, false), Duration::ZERO), 209);
         // messages by the byte, and their acknowledgements; a small request in two datagrams, an upload, a download
-        assert_eq!(rounds(2, frames, |flood| flood.note_read(1, 1), Duration::ZERO), 2000);
-        assert_eq!(rounds(2, frames, |flood| flood.note_written(1, true), Duration::ZERO), 2000);
-        assert_eq!(rounds(3, frames, Flood::note_finished, Duration::ZERO), 2000);
-        assert_eq!(rounds(1, frames, |flood| flood.note_read(1, 1200), Duration::ZERO), 2000);
-        assert_eq!(rounds(2, frames, |flood| flood.note_written(1200, false), Duration::ZERO), 2000);
+        assert_eq!(rounds(2, frames, |flood| flood.note_read(1, 1), Duration::ZERO), 8000);
+        assert_eq!(rounds(2, frames, |flood| flood.note_written(1, true), Duration::ZERO), 8000);
+        assert_eq!(rounds(3, frames, Flood::note_finished, Duration::ZERO), 8000);
+        assert_eq!(rounds(1, frames, |flood| flood.note_read(1, 1200), Duration::ZERO), 8000);
+        assert_eq!(rounds(2, frames, |flood| flood.note_written(1200, false), Duration::ZERO), 8000);
     }
 }
