@@ -599,6 +599,16 @@ def repeated(client: Client) -> Packets:
         yield stream(0, bytes(1150), begin)
 
 
+def crowded(client: Client) -> Packets:
+    """Bytes with gaps between them, then many frames of one of them in each packet."""
+    yield client.on(0, head(b"/wait", method=b"POST") + b"\0\x80\x0f\x42\x40")
+    begin = client.sent(0) + 1
+    for first in range(0, 1800, 200):
+        yield b"".join(stream(0, b"x", begin + at) for at in range(first, first + 200, 2))
+    while True:
+        yield stream(0, b"x", begin) * 180
+
+
 def by_the_byte(client: Client) -> Packets:
     """A body, a byte in a packet."""
     yield client.on(0, POST + b"\0\x80\x0f\x42\x40")
@@ -875,6 +885,7 @@ ATTACKS = [
     Attack("H19", "a body in frames of 1 byte", in_tiny_frames),
     Attack("H19", "holes in a body", holes, "INTERNAL_ERROR"),
     Attack("H19", "the same data again", repeated, SERVED),
+    Attack("H19", "the same byte behind gaps", crowded),
     Attack(
         "H19", "empty STREAM frames", lambda client: iter([client.on(0, POST), *[stream(0, b"", 1) * 200] * ROUNDS])
     ),
