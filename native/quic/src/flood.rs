@@ -21,7 +21,7 @@
 //!
 //! Datagrams without frames cost nothing: an observer of the connection's ids can forge them, and the peer must not pay.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quinn_proto::FrameStats;
 
@@ -30,7 +30,8 @@ const STREAMS: u64 = 100_000;
 /// The same of all others.
 const OTHERS: u64 = 10_000;
 const BYTES: u64 = 64;
-const SECOND: u64 = 500;
+/// The time that gives back 1: 500 a second.
+const TIME: Duration = Duration::from_millis(2);
 /// Datagrams between two looks.
 const PACE: u64 = 16;
 /// `STREAM` frames of a datagram, on average, that cost 1.
@@ -110,10 +111,12 @@ impl Flood {
         let (streams, others) = (frames.0 - before.0, frames.1 - before.1);
         let datagrams = std::mem::take(&mut self.datagrams);
         let for_streams = streams.min(datagrams);
-        let passed = now.saturating_duration_since(self.looked).as_millis() as u64;
-        self.looked = now;
+        // The rest of the time counts at the next look: a busy connection is looked at more often than each `TIME`.
+        let passed = now.saturating_duration_since(self.looked).as_nanos() / TIME.as_nanos();
+        let passed = u32::try_from(passed).unwrap_or(u32::MAX);
+        self.looked += TIME * passed;
         // Work and its reward come together.
-        let earned = std::mem::take(&mut self.earned).saturating_add(passed.saturating_mul(SECOND) / 1000);
+        let earned = std::mem::take(&mut self.earned).saturating_add(passed.into());
         let more = std::mem::take(&mut self.more);
         let crowded = streams.saturating_sub(datagrams.saturating_mul(USUAL)).saturating_mul(CROWDED - 1);
         let left = |account: u64, spent: u64| account.saturating_add(earned).checked_sub(spent);
@@ -156,8 +159,6 @@ const fn count_others(all: &FrameStats) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// As many `PING` frames as `STREAM` and `ACK` frames.
@@ -225,5 +226,17 @@ mod tests {
         assert_eq!(rounds(3, frames, Flood::note_finished, Duration::ZERO), 8000);
         assert_eq!(rounds(1, frames, |flood| flood.note_read(1, 1200), Duration::ZERO), 8000);
         assert_eq!(rounds(2, frames, |flood| flood.note_written(1200, false), Duration::ZERO), 8000);
+    }
+
+    #[test]
+    fn time_gives_back_however_often_it_is_looked_at() {
+        let mut now = Instant::now();
+        let mut flood = Flood::new(now);
+        flood.others = 0;
+        for _ in 0..1000 {
+            now += Duration::from_millis(1);
+            assert!(!flood.look(now, &FrameStats::default()));
+        }
+        assert_eq!(flood.others, 500);
     }
 }

@@ -300,14 +300,13 @@ impl Listening {
         self.queue(py, &connection)
     }
 
-    /// The phase in which a connection was; it is in `phase` from now on.
-    fn enter(&self, py: Python<'_>, connection: &Connection, phase: Phase) -> PyResult<Phase> {
+    /// Put a connection into `phase`; the one it was in.
+    fn enter(&self, connection: &Connection, phase: Phase) -> Phase {
         let before = connection.phase.replace(phase);
         if before == Phase::Shaking {
             self.shaking.set(self.shaking.get() - 1);
-            self.tell_opened(py)?;
         }
-        Ok(before)
+        before
     }
 
     /// Use the present TLS settings for new connections.
@@ -442,29 +441,31 @@ impl Listening {
         if connection.phase.get() != Phase::Shaking {
             return Ok(connection.handler());
         }
-        self.enter(py, connection, Phase::Served)?;
+        self.enter(connection, Phase::Served);
         let made = self.opener.open(py, connection)?;
         if made.is_none() {
             let (code, reason) = self.opener.code(Why::Refused);
             connection.close(py, code, reason)?;
         }
         connection.handler.replace(made.clone());
+        self.tell_opened(py)?;
         Ok(made)
     }
 
     /// A connection is over for its handler.
     fn lose(&self, py: Python<'_>, connection: &Rc<Connection>, lost: &Lost) -> PyResult<()> {
-        let phase = self.enter(py, connection, Phase::Lost)?;
+        let phase = self.enter(connection, Phase::Lost);
         let handler = connection.handler.take();
         connection.release_object();
-        match handler {
+        let outcome = match handler {
             Some(handler) => handler.on_lost(py, lost),
             None if phase == Phase::Shaking => {
                 self.count_failure(lost);
                 self.opener.on_failed(py, connection.remote(), lost)
             }
             None => Ok(()),
-        }
+        };
+        outcome.and(self.tell_opened(py))
     }
 
     fn count_failure(&self, lost: &Lost) {
