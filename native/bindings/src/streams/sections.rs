@@ -73,7 +73,9 @@ impl Sections {
 
 /// The lines of fields, each ended by CRLF, but for those of the one named `without`.
 pub(crate) fn lines_without<'a>(lines: &'a [u8], without: Option<&'a [u8]>) -> impl Iterator<Item = &'a [u8]> {
-    lines.split_inclusive(|&byte| byte == b'\n').filter(move |line| name_of(line) != without || without.is_none())
+    lines
+        .split_inclusive(|&byte| byte == b'\n')
+        .filter(move |line| without.is_none_or(|without| name_of(line) != Some(without)))
 }
 
 fn name_of(line: &[u8]) -> Option<&[u8]> {
