@@ -9,10 +9,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from uvicorn.config import Config
 from uvicorn.config.checking import findings
@@ -201,6 +205,32 @@ def test_certificate_is_told_of(cwd: Path) -> None:
     assert "Cannot use ssl_certfile='over.pem': " in done.stderr
     assert "certificate has expired" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_revocation_lists_are_shown(cwd: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("a.example")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(cwd / "own.pem"))
+    authority.cert_pem.write_to_path(str(cwd / "clients.pem"))
+    now = datetime.datetime.now(datetime.timezone.utc)
+    issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    key = load_pem_private_key(authority.private_key_pem.bytes(), None)
+    for name, begin, end in (("good", -1, 5.5), ("over", -9, -1), ("ahead", 1, 9)):
+        builder = x509.CertificateRevocationListBuilder().issuer_name(issuer.subject)
+        builder = builder.last_update(now + datetime.timedelta(days=begin))
+        builder = builder.next_update(now + datetime.timedelta(days=end))
+        text = builder.sign(cast(ec.EllipticCurvePrivateKey, key), hashes.SHA256()).public_bytes(Encoding.PEM)
+        (cwd / f"{name}.crl").write_bytes(text)
+    options = ("--ssl-certfile", "own.pem", "--ssl-cert-reqs", "2", "--ssl-ca-certs", "clients.pem", "--ssl-crl")
+    done = check(cwd, "app:app", *options, "good.crl")
+    until = (now + datetime.timedelta(days=5.5)).strftime("%Y-%m-%d %H:%M UTC")
+    (line,) = [line for line in done.stdout.splitlines() if "revocation list" in line]
+    assert line.startswith("tls ") and line.endswith(f", until {until} (5 days)")
+    for name, said in (("over", "expired on"), ("ahead", "is not valid before")):
+        done = check(cwd, "app:app", *options, f"{name}.crl")
+        assert done.returncode == 1
+        assert f"Cannot use ssl_crl='{name}.crl': The revocation list of " in done.stderr
+        assert said in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="no TOML")

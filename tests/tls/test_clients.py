@@ -38,10 +38,11 @@ import ("crypto/tls"; "fmt"; "io"; "net/http"; "os"; "strings")
 
 func main() {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{
-			InsecureSkipVerify: true, MinVersion: version, MaxVersion: version,
-			ClientSessionCache: tls.NewLRUClientSessionCache(4)}}
+		config := &tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version,
+			ClientSessionCache: tls.NewLRUClientSessionCache(4)}
 		for turn := 0; turn < 2; turn++ {
+			// Of each turn, because one that is still busy keeps its connection when it is to close idle ones.
+			transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: config}
 			answer, err := (&http.Client{Transport: transport}).Post(
 				"https://localhost:"+os.Args[1]+"/", "text/plain", strings.NewReader(strings.Repeat("x", 1<<20)))
 			if err != nil { panic(err) }

@@ -33,8 +33,9 @@ from uvicorn.metrics.page import CERTIFICATES, MOST_CERTIFICATES, Page
 from uvicorn.observing.exposition import MetricsAggregator, WorkerFigures, render
 from uvicorn.tls.certificates import Certificate
 from uvicorn.tls.context import RenewableContext, Renewal
-from uvicorn.tls.renewal import DAY, CertificateWatch
+from uvicorn.tls.renewal import CertificateWatch
 from uvicorn.tls.server_context import ServerContext
+from uvicorn.tls.validity import DAY
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
@@ -503,6 +504,44 @@ async def test_the_end_is_told_14_days_ahead(
     watching.stop()
     assert [record.levelname for record in caplog.records] == ([] if level is None else [level])
     assert text in caplog.text
+
+
+@pytest.mark.parametrize("name, setting", [("default", "ssl_certfile"), ("a.test", "ssl_cert")])
+async def test_certificates_that_are_not_yet_valid_have_a_line(
+    files: Files, caplog: pytest.LogCaptureFixture, name: str, setting: str
+) -> None:
+    begin = datetime.datetime.fromtimestamp(NOW + 3600, datetime.timezone.utc)
+    files.issue("ahead.test", not_before=begin, not_after=begin + datetime.timedelta(days=90))
+    pair = f"a.test={files.certfile},{files.keyfile}"
+    config = config_of(files, ssl_cert=[pair] if name == "a.test" else [])
+    config.load()
+    assert config.ssl is not None
+    watching = certificate_watch(config.ssl)
+    watching.start()
+    watching.stop()
+    assert {record.levelname for record in caplog.records} == {"ERROR"}
+    assert caplog.messages[-1] == (
+        f"The TLS certificate ({name}: ahead.test) is not valid before 2030-03-17 18:46 UTC: clients reject it. Check "
+        f"this machine's clock, or replace the files of {setting}."
+    )
+    assert watching.pause(NOW + 1800) == 1801
+    caplog.clear()
+    watching = certificate_watch(config.ssl, at=NOW + 3600)
+    watching.start()
+    watching.stop()
+    assert not caplog.messages
+
+
+async def test_a_certificate_that_expires_during_service_has_its_line_on_that_day(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = NOW
+    watching = CertificateWatch(expiring(files, 60), None, None, None, clock=lambda: now)
+    for _ in range(3):
+        watching.look()
+        now += watching.pause(now)
+    watching.stop()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers have no memory in common")

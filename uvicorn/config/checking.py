@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import logging
 import platform
 import ssl
 import sys
@@ -14,11 +15,10 @@ from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming
 from uvicorn.listening.sockets import setting_of, source_of
 from uvicorn.rules import shortcuts
-from uvicorn.tls.context import openssl_reason
+from uvicorn.tls.context import in_force, openssl_reason
 from uvicorn.tls.rustls import provider
-from uvicorn.tls.server_context import NamedCertificate
-
-DAY = 86400
+from uvicorn.tls.server_context import NamedCertificate, ServerContext
+from uvicorn.tls.validity import DAY, duration, in_use, minute, notice_of_list
 
 
 def findings(config: Config) -> Iterator[tuple[str, str]]:
@@ -59,6 +59,7 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
         for host, certfile, _ in map(NamedCertificate.parse, config.ssl_cert if config.ssl_certfile else ()):
             with blaming(f"ssl_cert={host}={certfile}"):
                 yield "tls", f"for {host}: {_until(_shake_hands(config.ssl, certfile, host.replace('*', 'any', 1)))}"
+        yield from (("tls", text) for text in _lists(config, config.ssl))
 
 
 def _versions(config: Config) -> str:
@@ -123,6 +124,24 @@ def _of_certificate(config: Config, context: ssl.SSLContext) -> str:
         return "by ssl_context_factory"
     with blaming(f"ssl_certfile={str(config.ssl_certfile)!r}"):
         return _until(_shake_hands(context, str(config.ssl_certfile)))
+
+
+def _lists(config: Config, context: ssl.SSLContext) -> Iterator[str]:
+    """Issuer and expiry of each revocation list.
+
+    Raises:
+        ValueError: one has expired, or is not yet valid.
+    """
+    context, now = in_force(context), time.time()
+    for found in in_use(context.lists if isinstance(context, ServerContext) else (), now):
+        notice = notice_of_list(found, now)
+        if notice is not None and notice.level == logging.ERROR:
+            with blaming(f"ssl_crl={str(config.ssl_crl)!r}"):
+                raise ValueError(notice.text)
+        ends = ""
+        if found.next_update is not None:
+            ends = f", until {minute(found.next_update)} ({duration(found.next_update - now)})"
+        yield f"revocation list of {found.issuer}{ends}"
 
 
 def _until(found: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The parts of an X.509 certificate (RFC 5280) that a server has to know: its subject, its names, its expiry.
+"""The parts of certificates and revocation lists (RFC 5280) that a server has to know: subject, names, expiry.
 
 Python's `ssl` gives these only for the certificate of a peer, and without its exact name. This module reads DER and
 verifies nothing: OpenSSL decides whether a certificate is valid.
@@ -6,20 +6,26 @@ verifies nothing: OpenSSL decides whether a certificate is valid.
 
 from __future__ import annotations
 
+import base64
 import calendar
+import contextlib
 import ipaddress
 import re
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
+
+ParsedT = TypeVar("ParsedT")
 
 _PEM = re.compile(rb"-----BEGIN (?:X509 )?CERTIFICATE-----(.+?)-----END (?:X509 )?CERTIFICATE-----", re.DOTALL)
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----([^-]+)-----END X509 CRL-----")
 
 # Tags of DER (X.690).
 _INTEGER, _BIT_STRING, _OCTET_STRING, _OID, _SEQUENCE, _SET = 0x02, 0x03, 0x04, 0x06, 0x30, 0x31
 _UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
-_VERSION, _EXTENSIONS = 0xA0, 0xA3
+_VERSION, _EXTENSIONS, _LIST_EXTENSIONS = 0xA0, 0xA3, 0xA0
 _DNS_NAME, _IP_ADDRESS = 0x82, 0x87
 
 _ENCODINGS = {
@@ -35,6 +41,7 @@ _ENCODINGS = {
 
 _COMMON_NAME = "2.5.4.3"
 _SUBJECT_ALT_NAME = "2.5.29.17"
+_ISSUING_DISTRIBUTION_POINT, _AUTHORITY_KEY_IDENTIFIER = "2.5.29.28", "2.5.29.35"
 
 _SHORT_NAMES = {
     _COMMON_NAME: "CN",
@@ -58,12 +65,14 @@ class Certificate:
         der: itself.
         subject: whose it is, as RFC 4514 writes a distinguished name.
         names: host names and addresses it is for; its common name where it has none.
-        not_after: its last second, in seconds since the epoch.
+        not_before: its first second, in seconds since the epoch.
+        not_after: its last second.
     """
 
     der: bytes
     subject: str
     names: tuple[str, ...]
+    not_before: int
     not_after: int
 
     @property
@@ -78,10 +87,40 @@ class Certificate:
         Raises:
             ValueError: it is none.
         """
-        try:
-            return _certificate(der)
-        except (IndexError, OverflowError) as exc:
-            raise ValueError("the certificate is truncated or malformed.") from exc
+        return _parsed(_certificate, der, "certificate")
+
+
+@dataclass(frozen=True)
+class RevocationList:
+    """One revocation list.
+
+    Attributes:
+        issuer: whose it is, as RFC 4514 writes a distinguished name.
+        scope: equal for lists that replace each other.
+        this_update: when it was issued, in seconds since the epoch.
+        next_update: when it expires; None if it does not say.
+    """
+
+    issuer: str
+    scope: bytes
+    this_update: int
+    next_update: int | None
+
+    @classmethod
+    def read(cls, der: bytes) -> RevocationList:
+        """Parse a list in DER.
+
+        Raises:
+            ValueError: it is none.
+        """
+        return _parsed(_revocation_list, der, "revocation list")
+
+
+def lists_of_pem(text: bytes) -> Iterator[RevocationList]:
+    """Return the revocation lists of a file in PEM that can be read."""
+    for content in _LIST.findall(text):
+        with contextlib.suppress(ValueError):
+            yield RevocationList.read(base64.b64decode(content))
 
 
 def first_of_pem(text: bytes) -> bytes | None:
@@ -139,11 +178,22 @@ def _contents(element: tuple[int, bytes], *tags: int) -> bytes:
     return contents
 
 
-def _certificate(der: bytes) -> Certificate:
+def _parsed(parse: Callable[[bytes], ParsedT], der: bytes, what: str) -> ParsedT:
+    try:
+        return parse(der)
+    except (IndexError, OverflowError, StopIteration) as exc:
+        raise ValueError(f"the {what} is truncated or malformed.") from exc
+
+
+def _signed(der: bytes, version: int) -> tuple[list[tuple[int, bytes]], int]:
+    """The fields of a signed object but for its version, which has this tag, and the place after the object."""
     tag, outer, end = _element(der)
     fields = list(_elements(_contents(next(_elements(_contents((tag, outer), _SEQUENCE))), _SEQUENCE)))
-    if fields[0][0] == _VERSION:
-        del fields[0]
+    return fields[1:] if fields[0][0] == version else fields, end
+
+
+def _certificate(der: bytes) -> Certificate:
+    fields, end = _signed(der, _VERSION)
     # serial number, algorithm, issuer, validity, subject, key, and then optional elements
     validity = list(_elements(_contents(fields[3], _SEQUENCE)))
     subject = list(_elements(_contents(fields[4], _SEQUENCE)))
@@ -155,7 +205,26 @@ def _certificate(der: bytes) -> Certificate:
         der=der[:end],
         subject=_distinguished_name(subject),
         names=names or tuple(_common_names(subject)),
+        not_before=_time(validity[0]),
         not_after=_time(validity[1]),
+    )
+
+
+def _revocation_list(der: bytes) -> RevocationList:
+    fields, _ = _signed(der, _INTEGER)
+    # algorithm, issuer, date, and then optional elements
+    issuer, rest = _contents(fields[1], _SEQUENCE), fields[3:]
+    ends = bool(rest) and rest[0][0] in (_UTC_TIME, _GENERALIZED_TIME)
+    scope = issuer
+    for kind, contents in rest:
+        if kind == _LIST_EXTENSIONS:
+            parts = (_ISSUING_DISTRIBUTION_POINT, _AUTHORITY_KEY_IDENTIFIER)
+            scope += b"".join(value for oid, value in _extensions(contents) if oid in parts)
+    return RevocationList(
+        issuer=_distinguished_name(list(_elements(issuer))),
+        scope=scope,
+        this_update=_time(fields[2]),
+        next_update=_time(rest[0]) if ends else None,
     )
 
 
@@ -178,14 +247,19 @@ def _oid(contents: bytes) -> str:
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
 
 
-def _alternative_names(extensions: bytes) -> Iterator[str]:
-    """Host names and addresses (RFC 5280 section 4.2.1.6)."""
+def _extensions(extensions: bytes) -> Iterator[tuple[str, bytes]]:
+    """Return the identifier and the value of each."""
     for element in _elements(_contents(next(_elements(extensions)), _SEQUENCE)):
         extension = list(_elements(_contents(element, _SEQUENCE)))
-        if _oid(_contents(extension[0], _OID)) != _SUBJECT_ALT_NAME:
+        yield _oid(_contents(extension[0], _OID)), _contents(extension[-1], _OCTET_STRING)
+
+
+def _alternative_names(extensions: bytes) -> Iterator[str]:
+    """Host names and addresses (RFC 5280 section 4.2.1.6)."""
+    for oid, extension in _extensions(extensions):
+        if oid != _SUBJECT_ALT_NAME:
             continue
-        names = _contents(next(_elements(_contents(extension[-1], _OCTET_STRING))), _SEQUENCE)
-        for tag, value in _elements(names):
+        for tag, value in _elements(_contents(next(_elements(extension)), _SEQUENCE)):
             if tag == _DNS_NAME:
                 yield value.decode("ascii", "backslashreplace")
             elif tag == _IP_ADDRESS and len(value) in (4, 16):

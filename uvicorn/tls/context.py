@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uvicorn.tls.certificates import Certificate, first_of_pem
+from uvicorn.tls.certificates import Certificate, first_of_pem, lists_of_pem
 from uvicorn.tls.rustls import NotPossible, configure
 from uvicorn.tls.server_context import FROM_NOW_ON, NamedCertificate, ServerContext, Shown, serve_hosts
 from uvicorn.tls.settings import TLSSettings, read
@@ -269,8 +269,18 @@ def _default_context(
         hosts = {host: _context(settings, certfile, key, alpn_protocols, password) for host, certfile, key in named}
         serve_hosts(context, hosts)
     if isinstance(context, ServerContext):
+        if settings.ssl_cert_reqs:
+            context.authorities = tuple(_authorities(context))
+        if settings.ssl_crl is not None:
+            context.lists = tuple(lists_of_pem(read(settings.ssl_crl)))
         _choose_engine(settings, context, certfile, alpn_protocols)
     return context
+
+
+def _authorities(context: ssl.SSLContext) -> Iterator[Certificate]:
+    for der in context.get_ca_certs(binary_form=True):
+        with contextlib.suppress(ValueError):
+            yield Certificate.read(der)
 
 
 def _choose_engine(

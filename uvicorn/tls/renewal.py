@@ -1,7 +1,7 @@
-"""Certificates during service: load renewed ones, and warn before they expire.
+"""Certificates during service: load renewed ones, and warn before any expires, or a revocation list.
 
-Once a day, at the start and when they are renewed, those that expire soon have a line in the log; of several workers
-one writes it. Keys of session tickets are forgotten after their period, even if none is used.
+Once a day, at the start, when they are renewed and when they expire, those that need attention have a line in the log;
+of several workers one writes it. Keys of session tickets are forgotten after their period, even if none is used.
 """
 
 from __future__ import annotations
@@ -12,22 +12,28 @@ import logging
 import ssl
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from uvicorn.listening.loads import WorkerLoad
 from uvicorn.metrics.page import CERTIFICATES, MOST_CERTIFICATES, Page
-from uvicorn.tls.certificates import Certificate
+from uvicorn.tls.certificates import Certificate, RevocationList
 from uvicorn.tls.context import RenewableContext, Watch, in_force
 from uvicorn.tls.server_context import ServerContext
+from uvicorn.tls.validity import (
+    DAY,
+    HOUR,
+    Notice,
+    changes,
+    in_use,
+    latest,
+    notice_of_authority,
+    notice_of_certificate,
+    notice_of_list,
+)
 
 if TYPE_CHECKING:
     from uvicorn.tls.tickets import TicketSecret
-
-DAY = 86400
-HOUR = 3600
-NOTICE = 14 * DAY
-"""Seconds before expiry in which warnings are logged."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -60,9 +66,10 @@ class CertificateWatch:
         self._place = place
         self._secret = secret
         self._clock = clock
-        self._told = -1
+        self._told: set[bytes] = set()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
         self._watch: Watch | None = None
         if interval is not None and isinstance(context, RenewableContext):
             self._watch = Watch(context.renewal, interval, self._renewed, on_reload)
@@ -80,29 +87,52 @@ class CertificateWatch:
 
     def stop(self) -> None:
         """Stop watching."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
         if self._watch is not None:
             self._watch.stop()
 
     def look(self) -> None:
-        """Record when the certificates expire, warn once a day if that is soon, and check again in an hour."""
+        """Record when the certificates expire, warn once a day if that is soon, and look again within an hour."""
         self.note()
         if self._secret is not None:
             self._secret.advance()
-        self._warn(self._clock())
-        self._timer = contextvars.Context().run(self._loop.call_later, HOUR, self.look)
+        now = self._clock()
+        self._warn(now)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = contextvars.Context().run(self._loop.call_later, self.pause(now), self.look)
+
+    def pause(self, now: float) -> float:
+        """Return the seconds after `now` until the next look: an hour, less if something expires or becomes valid."""
+        authorities, lists = self._of_clients()
+        times = changes((*(found for _, found in self._shown()), *authorities), lists)
+        return min([HOUR, *(time - now + 1 for time in times if time >= now)])
 
     def _warn(self, now: float) -> None:
-        soon = [(name, found) for name, found in self._shown() if found.not_after - now < NOTICE]
-        # Of this day and these certificates: others that are loaded today have their lines too.
-        note = zlib.crc32(b"%d " % (now // DAY) + b"".join(found.der for _, found in soon)) or 1
-        if not soon or self._told == note:
+        notices = list(self._notices(now))
+        day = b"%d " % (now // DAY)
+        told, self._told = self._told, {day + notice.key for notice in notices}
+        if self._told == told:
             return
-        self._told = note
+        # Of this day and these objects: others that are loaded today have their lines too.
+        note = zlib.crc32(day + b"".join(notice.key for notice in notices)) or 1
         if self._place is None or self._place.is_first_to(note):
-            for name, certificate in soon:
-                _tell(name, certificate, now)
+            for notice in notices:
+                if day + notice.key not in told:
+                    logger.log(notice.level, "%s", notice.text)
+
+    def _notices(self, now: float) -> Iterator[Notice]:
+        authorities, lists = self._of_clients()
+        return filter(
+            None,
+            (
+                *(notice_of_certificate(name, found, now) for name, found in self._shown()),
+                *(notice_of_authority(found, now) for found in latest(authorities, now)),
+                *(notice_of_list(found, now) for found in in_use(lists, now)),
+            ),
+        )
 
     def note(self) -> None:
         """Note when the certificates expire, for the metrics."""
@@ -118,6 +148,11 @@ class CertificateWatch:
         context = in_force(self._context)
         return list(context.shown()) if isinstance(context, ServerContext) else []
 
+    def _of_clients(self) -> tuple[Sequence[Certificate], Sequence[RevocationList]]:
+        """Return what the certificates of clients are verified by."""
+        context = in_force(self._context)
+        return (context.authorities, context.lists) if isinstance(context, ServerContext) else ((), ())
+
     def _renewed(self) -> None:
         """Called in the thread of the watch. The page is the event loop's to write."""
         try:
@@ -127,16 +162,5 @@ class CertificateWatch:
 
     def _follow(self) -> None:
         """Other certificates are in force."""
-        self.note()
-        self._warn(self._clock())
-
-
-def _tell(name: str, certificate: Certificate, now: float) -> None:
-    """One line."""
-    date = time.strftime("%Y-%m-%d", time.gmtime(certificate.not_after))
-    days = int((certificate.not_after - now) // DAY)
-    names = ", ".join(certificate.names)
-    if days < 0:
-        logger.error("The TLS certificate (%s: %s) expired on %s.", name, names, date)
-    else:
-        logger.warning("The TLS certificate (%s: %s) expires on %s, in %d days.", name, names, date, days)
+        if not self._is_stopped:
+            self.look()

@@ -7,10 +7,10 @@ import functools
 import logging
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from uvicorn.tls.certificates import Certificate
+from uvicorn.tls.certificates import Certificate, RevocationList
 
 if TYPE_CHECKING:
     from uvicorn._native import TLSConfig
@@ -74,6 +74,8 @@ class ServerContext(ssl.SSLContext):
     Attributes:
         certificate: which it shows, if that can be read.
         hosts: contexts to use instead for clients that ask for one of these names.
+        authorities: which may sign the certificates of clients, if these are asked for any.
+        lists: revocation lists for the certificates of clients.
         password: of the private key, if OpenSSL has asked for one.
         is_complete: no more changes are expected.
         is_served: a server has it, and has logged what encrypts.
@@ -82,6 +84,8 @@ class ServerContext(ssl.SSLContext):
 
     certificate: Certificate | None = None
     hosts: Mapping[str, ServerContext] = {}
+    authorities: Sequence[Certificate] = ()
+    lists: Sequence[RevocationList] = ()
     password: bytes | None = None
     openssl_reason: str | None = None
     _config: TLSConfig | None = None

@@ -1,26 +1,27 @@
 //! The settings of connections: certificates by host name, versions, suites, client certificates, tickets.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
-use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache, VerifierBuilderError,
     WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{ServerConfig, SupportedProtocolVersion};
 
+use crate::dates::this_update;
 use crate::hello::Hello;
 use crate::key;
 use crate::pem::sections;
 use crate::provider::{cipher_suites, provider};
 use crate::tickets::{KeySource, NoTickets, Tickets};
-use crate::verifier::{Accepting, error_of, path, text_of};
+use crate::verifier::{Authorities, Clients, text_of};
 
 /// Sessions that are kept for early data, of about 2 KiB each.
 const EARLY_DATA_SESSIONS: usize = 4096;
@@ -88,7 +89,7 @@ pub struct Config {
     without_alpn: Arc<ServerConfig>,
     hosts: Arc<Hosts>,
     /// Verifies the certificates of clients, if they are asked for any.
-    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    verifier: Option<Arc<Clients>>,
     /// Handshakes go on without that.
     serves_unverified: bool,
     speaks_tls13: bool,
@@ -118,7 +119,6 @@ impl Config {
         let verifier = if settings.verify == Verify::None { None } else { Some(verifier(&settings, provider)?) };
         let in_handshakes = match &verifier {
             None => WebPkiClientVerifier::no_client_auth(),
-            Some(verifier) if serves_unverified => Arc::new(Accepting::new(verifier.clone())),
             Some(verifier) => verifier.clone(),
         };
         let mut config = builder.with_client_cert_verifier(in_handshakes).with_cert_resolver(hosts.clone());
@@ -172,13 +172,12 @@ impl Config {
 
     /// The certificates of `chain` that lead from its first one to an authority; the first one alone if none does.
     pub fn path<'a, 'b>(&self, chain: &'a [CertificateDer<'b>]) -> Vec<&'a CertificateDer<'b>> {
-        self.verifier.as_ref().map_or_else(Vec::new, |verifier| path(verifier.as_ref(), chain))
+        self.verifier.as_ref().map_or_else(Vec::new, |verifier| verifier.path(chain))
     }
 
     /// Why a chain is not good now, if that is so and it is served nevertheless.
     pub fn error_of(&self, chain: &[CertificateDer<'_>]) -> Option<String> {
-        let verifier = self.verifier.as_ref().filter(|_| self.serves_unverified)?;
-        error_of(verifier.as_ref(), chain)
+        self.verifier.as_ref().filter(|_| self.serves_unverified)?.error_of(chain)
     }
 
     /// The key of the certificate for `server_name`: as it was given; `None` if it is the one of all other names.
@@ -197,39 +196,36 @@ fn versions((lowest, highest): (u16, u16)) -> Result<Vec<&'static SupportedProto
     Ok(found)
 }
 
-fn verifier(settings: &Settings<'_>, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, String> {
-    let mut roots = RootCertStore::empty();
-    let authorities = settings.authorities.unwrap_or_default();
-    for section in sections(authorities).ok_or("the file of authorities is malformed")? {
+fn verifier(settings: &Settings<'_>, provider: Arc<CryptoProvider>) -> Result<Arc<Clients>, String> {
+    let mut authorities = Authorities::new();
+    let text = settings.authorities.unwrap_or_default();
+    for section in sections(text).ok_or("the file of authorities is malformed")? {
         if section.is_certificate() {
-            let added = roots.add(CertificateDer::from(section.der));
-            added.map_err(|error| format!("an authority cannot be used: {}", text_of(&error)))?;
+            let added = authorities.add(section.der);
+            added.map_err(|error| format!("an authority cannot be used: {error}"))?;
         }
     }
-    if roots.is_empty() {
+    if authorities.is_empty() {
         return Err("client certificates need authorities to verify them".to_owned());
     }
-    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    if settings.verify == Verify::Optional {
-        builder = builder.allow_unauthenticated();
-    }
-    if let Some(revoked) = settings.revoked {
-        let lists = sections(revoked).ok_or("the file of revocation lists is malformed")?;
-        let lists: Vec<_> = lists
-            .into_iter()
-            .filter(|section| section.label == "X509 CRL")
-            .map(|section| CertificateRevocationListDer::from(section.der))
-            .collect();
-        if lists.is_empty() {
-            return Err("the file of revocation lists contains none in PEM".to_owned());
-        }
-        builder = builder.with_crls(lists).only_check_end_entity_revocation().enforce_revocation_expiration();
-    }
-    // Without names of authorities, as OpenSSL asks for a certificate: a client may have one whose issuer they hide.
-    builder.clear_root_hint_subjects().build().map_err(|error| match error {
+    let lists = settings.revoked.map_or(Ok(vec![]), lists)?;
+    let is_optional = settings.verify == Verify::Optional;
+    let clients = Clients::new(authorities, lists, provider, is_optional, settings.serves_unverified);
+    clients.map(Arc::new).map_err(|error| match error {
         VerifierBuilderError::InvalidCrl(_) => "it cannot read the lists of ssl_crl".to_owned(),
         error => format!("client certificates cannot be verified: {error}"),
     })
+}
+
+/// The revocation lists in `text`, the newest first: webpki uses the first list of an authority.
+fn lists(text: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let mut lists = sections(text).ok_or("the file of revocation lists is malformed")?;
+    lists.retain(|section| section.label == "X509 CRL");
+    if lists.is_empty() {
+        return Err("the file of revocation lists contains none in PEM".to_owned());
+    }
+    lists.sort_by_cached_key(|list| Reverse(this_update(&list.der).unwrap_or(0)));
+    Ok(lists.into_iter().map(|section| CertificateRevocationListDer::from(section.der)).collect())
 }
 
 /// The certificates by the names they are for.

@@ -17,6 +17,7 @@ mod common;
 extern crate self as tls;
 
 mod config;
+mod dates;
 #[cfg(feature = "aws-lc")]
 mod direct;
 mod failure;

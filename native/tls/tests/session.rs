@@ -401,6 +401,49 @@ fn client_certificates_are_verified() {
 }
 
 #[test]
+fn authorities_and_lists_have_dates() {
+    let (pki, other) = (Pki::new(), Pki::named("another"));
+    let own = pki.sign("localhost", 1);
+    let (good, revoked) = (pki.sign("good", 7), pki.sign("revoked", 8));
+    let (over, ahead, valid) = (pki.between(2000, 2010), pki.between(2100, 2110), pki.between(2000, 2110));
+    let (stranger, list, old) = (&other.authority_pem, pki.revoke(8), pki.revoke_until(8, 2010));
+    let not_valid =
+        Err("the authority of the certificate has expired or is not yet valid; sent the alert certificate_expired");
+    for (authorities, lists, shown, outcome) in [
+        (over.clone(), None, &good, not_valid),
+        (ahead.clone(), None, &good, not_valid),
+        (format!("{over}{stranger}"), None, &good, not_valid),
+        (format!("{over}{ahead}"), None, &good, not_valid),
+        (format!("{over}{valid}"), None, &good, Ok(())),
+        (format!("{valid}{over}"), Some(list.clone()), &good, Ok(())),
+        (
+            format!("{valid}{over}"),
+            Some(list.clone()),
+            &revoked,
+            Err("the certificate is revoked; sent the alert certificate_revoked"),
+        ),
+        (valid.clone(), Some(old.clone()), &good, Err("the revocation list has expired; sent the alert unknown_ca")),
+        (valid.clone(), Some(format!("{old}{list}")), &good, Ok(())),
+        (valid.clone(), Some(format!("{list}{old}")), &good, Ok(())),
+    ] {
+        let settings = || Settings {
+            verify: Verify::Required,
+            authorities: Some(authorities.as_bytes()),
+            revoked: lists.as_ref().map(String::as_bytes),
+            ..settings(&own)
+        };
+        let client = Arc::new(pki.client(&[&TLS13], Some(shown)));
+        let mut link = Link::new(&client, "localhost", &config(settings()), 100);
+        assert_eq!(link.pump().map_err(|failure| failure.text), outcome.map_err(str::to_owned));
+
+        let mut link =
+            Link::new(&client, "localhost", &config(Settings { serves_unverified: true, ..settings() }), 100);
+        link.pump().unwrap();
+        assert_eq!(link.session.error(), outcome.err().and_then(|text| text.split(';').next()));
+    }
+}
+
+#[test]
 fn errors_of_certificates_stay_with_their_connection() {
     let (pki, stranger) = (Pki::new(), Pki::named("another"));
     let own = pki.sign("localhost", 1);

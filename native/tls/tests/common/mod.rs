@@ -27,6 +27,7 @@ pub struct Pair {
 
 /// One authority, and what it has signed.
 pub struct Pki {
+    params: CertificateParams,
     issuer: Issuer<'static, KeyPair>,
     pub authority: CertificateDer<'static>,
     pub authority_pem: String,
@@ -46,7 +47,14 @@ impl Pki {
         let key = KeyPair::generate().unwrap();
         let own = params.self_signed(&key).unwrap();
         let (authority, authority_pem) = (own.der().clone(), own.pem());
-        Self { issuer: Issuer::new(params, key), authority, authority_pem }
+        Self { params: params.clone(), issuer: Issuer::new(params, key), authority, authority_pem }
+    }
+
+    /// Another certificate of its name and key, in PEM, valid from the first day of one year to that of another.
+    pub fn between(&self, first: i32, last: i32) -> String {
+        let mut params = self.params.clone();
+        (params.not_before, params.not_after) = (date_time_ymd(first, 1, 1), date_time_ymd(last, 1, 1));
+        params.self_signed(self.issuer.key()).unwrap().pem()
     }
 
     pub fn sign(&self, name: &str, serial: u64) -> Pair {
@@ -58,7 +66,12 @@ impl Pki {
         Pair { der: own.der().clone(), pem: own.pem(), key: key.serialize_pem(), key_der: key.serialize_der() }
     }
 
+    /// A list with this one.
     pub fn revoke(&self, serial: u64) -> String {
+        self.revoke_until(serial, 2090)
+    }
+
+    pub fn revoke_until(&self, serial: u64, year: i32) -> String {
         let revoked = RevokedCertParams {
             serial_number: SerialNumber::from(serial),
             revocation_time: date_time_ymd(2024, 1, 1),
@@ -66,8 +79,8 @@ impl Pki {
             invalidity_date: None,
         };
         let params = CertificateRevocationListParams {
-            this_update: date_time_ymd(2024, 1, 1),
-            next_update: date_time_ymd(2090, 1, 1),
+            this_update: date_time_ymd(2024.min(year - 1), 1, 1),
+            next_update: date_time_ymd(year, 1, 1),
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
             revoked_certs: vec![revoked],
