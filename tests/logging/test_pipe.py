@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import logging
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.logging.records import log
 from tests.process import ROOT
 from tests.utils import is_listening, open_connection, read_to_end, read_until, wait_for
 from uvicorn.access.log import AccessLog
@@ -178,13 +180,8 @@ def test_stream_with_a_mind_of_its_own_does_its_own_writing() -> None:
 
 @pytest.fixture
 def handler(pipe: Pipe) -> Iterator[PipeHandler]:
-    handler = PipeHandler(pipe.stream)
-    yield handler
-    handler.close()
-
-
-def log(handler: logging.Handler, message: str) -> None:
-    handler.handle(logging.LogRecord("x", logging.INFO, "", 0, message, None, None))
+    with contextlib.closing(PipeHandler(pipe.stream)) as handler:
+        yield handler
 
 
 def test_records_follow_what_was_printed(handler: PipeHandler, pipe: Pipe) -> None:

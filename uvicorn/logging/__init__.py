@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO
 
 from uvicorn.logging.ansi import style as ansi_style
-from uvicorn.logging.pipe import PipeWriter
+from uvicorn.logging.file import FileWriter
+from uvicorn.logging.pipe import PipeWriter, StreamWriter
 
 if TYPE_CHECKING:
     StreamHandler = logging.StreamHandler[TextIO]
@@ -185,16 +186,17 @@ class AccessFormatter(ColourizedFormatter):
 
 
 class PipeHandler(StreamHandler):
-    """A `logging.StreamHandler` that does not wait forever for the reader of a pipe.
+    """A `logging.StreamHandler` that neither waits forever for the reader of a pipe nor fails on a full disk.
 
-    Lines for which there is no room (see `uvicorn.logging.pipe`) are dropped. One line says how many, when there is
-    again.
+    Lines for which there is no room (see `uvicorn.logging.pipe` and `uvicorn.logging.file`) are dropped. One line says
+    how many, when there is again. Another one says that a disk is full.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__(stream)
-        self._writer: PipeWriter | None = None
+        self._writer: StreamWriter | None = None
         self._writer_of: TextIO | None = None
+        self._is_reporting = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record as a line."""
@@ -214,15 +216,20 @@ class PipeHandler(StreamHandler):
             stream.write(text)
             self.flush()
             return
-        self.flush()  # the application's own output comes first
-        if writer.write(text) and writer.lost:
-            lost, writer.lost = writer.lost, 0
-            place = _STREAMS.get(stream.name, stream.name)
-            logging.getLogger("uvicorn.error").warning(
-                "Dropped %d log lines: the reader of %s did not keep up. Log less (access_log, log_level).",
-                lost,
-                place,
-            )
+        writer.write(text)
+        # The warning may come back to this handler.
+        if writer.lost and not self._is_reporting:
+            self._report(writer, _STREAMS.get(stream.name, stream.name))
+
+    def _report(self, writer: StreamWriter, place: str) -> None:
+        report = writer.report(place)
+        if report is not None:
+            message, *arguments = report
+            self._is_reporting = True
+            try:
+                logging.getLogger("uvicorn.error").warning(message, *arguments)
+            finally:
+                self._is_reporting = False
 
     def close(self) -> None:
         """Close the descriptor that the handler opened, but not the stream."""
@@ -230,10 +237,10 @@ class PipeHandler(StreamHandler):
             self._close_writer()
         super().close()
 
-    def _find_writer(self) -> PipeWriter | None:
+    def _find_writer(self) -> StreamWriter | None:
         self._close_writer()
         self._writer_of = self.stream
-        self._writer = PipeWriter.of(self.stream)
+        self._writer = PipeWriter.of(self.stream) or FileWriter.of(self.stream)
         return self._writer
 
     def _close_writer(self) -> None:
