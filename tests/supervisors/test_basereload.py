@@ -279,6 +279,23 @@ def start(cwd: Path, *arguments: str) -> ServerProcess:
     return server
 
 
+def test_line_of_many_changes_names_some_and_counts_the_others(
+    config: Config, log: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """RLD-04: deliberately different, upstream's names thousands."""
+    paths = [tmp_path / f"{number}.py" for number in range(5000)]
+    reloader = Reloader(config, target=serve_nothing, sockets=[])
+    reloader.changes = [paths[:5], paths[:6], paths]
+    with as_cwd(tmp_path):
+        reloader.run()
+    named = "'0.py', '1.py', '2.py', '3.py', '4.py'"
+    assert [message for message in log.messages if "detected" in message] == [
+        f"Test detected changes in {named}. Reloading...",
+        f"Test detected changes in {named} and 1 more. Reloading...",
+        f"Test detected changes in {named} and 4995 more. Reloading...",
+    ]
+
+
 def write(path: Path, text: str) -> None:
     """Write it with a modification time that is certainly newer."""
     later = path.stat().st_mtime + 2 if path.exists() else None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,68 @@ def test_file_that_vanishes_is_left_out(tree: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(reloader, "iter_py_files", lambda: iter([tree / "gone.py", tree / "app.py"]))
     assert next(reloader) is None
     assert list(reloader.mtimes) == [tree / "app.py"]
+
+
+def test_times_that_a_subclass_sets_are_those_of_the_last_look(tree: Path) -> None:
+    reloader = make(tree)
+    assert next(reloader) is None
+    touch(tree / "app.py")
+    reloader.mtimes = {}
+    assert next(reloader) is None
+    reloader.mtimes = {**reloader.mtimes, (tree / "app.py").resolve(): 1.0}
+    assert next(reloader) == [(tree / "app.py").resolve()]
+
+
+def test_subclass_may_name_the_files(tree: Path) -> None:
+    class Notes(StatReload):
+        def iter_py_files(self) -> Iterator[Path]:
+            yield from (tree / "notes.txt", *super().iter_py_files())
+
+    reloader = Notes(make(tree).config, target=serve_nothing, sockets=[])
+    assert next(reloader) is None
+    assert set(reloader.mtimes) == {(tree / name).resolve() for name in ("app.py", "pkg/module.py", "notes.txt")}
+    touch(tree / "notes.txt")
+    assert next(reloader) == [(tree / "notes.txt").resolve()]
+
+
+def test_program_may_patch_what_names_the_files(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StatReload, "iter_py_files", lambda self: iter([tree / "notes.txt"]))
+    reloader = make(tree)
+    assert next(reloader) is None
+    touch(tree / "app.py")
+    assert next(reloader) is None
+    touch(tree / "notes.txt")
+    assert next(reloader) == [(tree / "notes.txt").resolve()]
+
+
+def test_look_resolves_directories_but_not_each_file(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resolving took most of the time of a restart in a large tree."""
+    reloader = make(tree)
+    resolved: list[Path] = []
+    resolve = Path.resolve
+
+    def note(path: Path) -> Path:
+        resolved.append(path)
+        return resolve(path)
+
+    monkeypatch.setattr(Path, "resolve", note)
+    assert next(reloader) is None
+    assert resolved == reloader.config.reload_dirs
+    assert len(reloader.mtimes) == 2
+
+
+def test_change_behind_a_symbolic_link_counts(tree: Path) -> None:
+    """RLD-23: the target is reported. A linked directory is not entered."""
+    outside = tree / "outside.txt"
+    outside.touch()
+    (tree / "pkg" / "link.py").symlink_to(outside)
+    (tree / "pkg" / "dangling.py").symlink_to(tree / "nothing")
+    (tree / "pkg" / "linked").symlink_to(tree, target_is_directory=True)
+    reloader = make(tree)
+    assert next(reloader) is None
+    assert len(reloader.mtimes) == 3
+    touch(outside)
+    assert next(reloader) == [outside.resolve()]
 
 
 def test_what_has_changed_before_a_restart_is_not_news_after_it(tree: Path) -> None:

@@ -19,6 +19,7 @@ from uvicorn.config import Config
 from uvicorn.metrics.page import BEGUN, Page
 from uvicorn.server import Server
 from uvicorn.serving.drain import Stage
+from uvicorn.serving.turn_taking import TurnTaking
 from uvicorn.supervisors.threaded import ThreadedServer
 from uvicorn.supervisors.worker import make_server
 
@@ -119,9 +120,17 @@ def test_a_loop_that_cannot_start_ends_the_others(caplog: pytest.LogCaptureFixtu
     app = Application()
     app.fails_at = 2
     server = ThreadedServer(config_of(app, lifespan="on"))
-    with socket.create_server(("127.0.0.1", 0)) as sock, running_thread(server.run, [sock]) as thread:
+    ends: list[SystemExit] = []
+
+    def run() -> None:
+        with pytest.raises(SystemExit) as caught:
+            server.run([sock])
+        ends.append(caught.value)
+
+    with socket.create_server(("127.0.0.1", 0)) as sock, running_thread(run) as thread:
         thread.join(30)
         assert not thread.is_alive()
+    assert [end.code for end in ends] == [3]
     assert not server.started
     assert app.ended == app.started
     assert len(app.started) == 1
@@ -145,6 +154,20 @@ def test_active_requests_of_a_process_are_shared_out(limit: Any, part: Any) -> N
     server = ThreadedServer(config_of(Application(), limit_active_requests=limit, limit_queue=30))
     config = server._config_of_loop()
     assert (config.limit_active_requests, config.limit_queue) == (part, 10)
+
+
+@pytest.mark.parametrize("has_gil", [True, False])
+def test_loops_take_turns_with_the_gil(has_gil: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[asyncio.AbstractEventLoop] = []
+    stopped: list[asyncio.AbstractEventLoop] = []
+    monkeypatch.setattr("uvicorn.supervisors.threaded.has_gil", lambda: has_gil)
+    monkeypatch.setattr(TurnTaking, "start", lambda self, loop: started.append(loop))
+    monkeypatch.setattr(TurnTaking, "stop", lambda self: stopped.append(asyncio.get_running_loop()))
+    server = ThreadedServer(config_of(Application()))
+    with serving(server):
+        loops = server.loops
+    assert started == (loops if has_gil else [])
+    assert set(stopped) == set(loops)
 
 
 def test_stages_are_those_that_all_have_reached() -> None:

@@ -182,7 +182,8 @@ def test_upgrades_lose_no_request(profile: str, count: int, tmp_path: Path) -> N
         assert not sockets.lost, sockets.lost
         assert sockets.echoed > 2 * count
         wait_for(lambda: descriptors(pid) <= before)
-        assert zombies(server.pid) == []
+        # The resource tracker of a process ends after it, and is the system's process 1 to collect, in its time.
+        wait_for(lambda: not zombies(server.pid))
         end(server, pid)
 
 

@@ -71,6 +71,7 @@ def started(sock: socket.socket) -> Iterator[ProcessWorker]:
     worker = ProcessWorker(make_config(), [sock])
     worker.start()
     assert worker.wait_until_ready(30)
+    wait_for(lambda: stage_of(worker) is Stage.SERVING)  # an answer may overtake the report
     yield worker
     worker.kill()
     worker.process.join(30)

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from socket import socket
 from types import FrameType
@@ -28,6 +28,9 @@ HANDLED_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 
 SIGNAL_INTERVAL = 0.5
 """Seconds between two checks for a second SIGINT while the child ends."""
+
+MOST_PATHS = 5
+"""Changed paths that a log line names; of more it gives the number."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -76,8 +79,7 @@ class BaseReload:
             for changes in self:
                 self._note_end()
                 if changes:
-                    paths = ", ".join(map(_display_path, changes))
-                    logger.warning("%s detected changes in %s. Reloading...", self.reloader_name, paths)
+                    logger.warning("%s detected changes in %s. Reloading...", self.reloader_name, _display(changes))
                     self.restart()
             self.shutdown()
         if sys.platform != "win32" and self._hung_up:
@@ -196,6 +198,12 @@ def _refuse_upgrade(number: int, frame: FrameType | None) -> None:
     # Logging in a handler might wait for a lock that the interrupted code holds.
     message = "Ignoring SIGUSR2: with --reload the server cannot be upgraded; change a file or restart it."
     threading.Thread(target=logger.warning, args=(message,), name="uvicorn-upgrade", daemon=True).start()
+
+
+def _display(paths: Sequence[Path]) -> str:
+    """The first paths, and how many more there are: a checkout of another branch changes thousands."""
+    text = ", ".join(map(_display_path, paths[:MOST_PATHS]))
+    return text if len(paths) <= MOST_PATHS else f"{text} and {len(paths) - MOST_PATHS} more"
 
 
 def _display_path(path: Path) -> str:

@@ -23,6 +23,7 @@ from multiprocessing.connection import wait
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from uvicorn._compat import has_gil
 from uvicorn.config import Config
 from uvicorn.config.errors import STARTUP_FAILURE, blaming
 from uvicorn.listening.connection_limit import ConnectionLimit
@@ -39,6 +40,7 @@ from uvicorn.serving.drain import ENDING, Stage
 from uvicorn.serving.init_signals import server_has_ended
 from uvicorn.serving.interruption import BLOCKED, LAST_WAIT, end_after_signals, end_in
 from uvicorn.serving.kill_deadlines import FORCED_WAIT
+from uvicorn.serving.turn_taking import TurnTaking
 from uvicorn.supervisors.health import LoopProbe
 from uvicorn.supervisors.signals import Wakeup
 
@@ -220,7 +222,16 @@ class ThreadedServer:
         if self.udp_slots is not None:
             server.udp_slots = self.udp_slots[number : number + 1]
         self._reached.append(Stage.STARTING)
-        server.on_stage = lambda stage: self._note(number, stage)
+        turns = TurnTaking()
+
+        def on_stage(stage: Stage) -> None:
+            if stage is Stage.SERVING and has_gil():
+                turns.start(asyncio.get_running_loop())
+            elif stage >= Stage.DONE:
+                turns.stop()
+            self._note(number, stage)
+
+        server.on_stage = on_stage
         server.on_reload = lambda begins: self.on_reload(number, begins)
         self.servers.append(server)
         own = [sock.dup() for sock in sockets]
