@@ -190,10 +190,30 @@ async def test_application_that_does_not_start_is_not_served(log: pytest.LogCapt
         raise RuntimeError("no")
 
     server = Server(make_config(broken, lifespan="on"))
-    await server.serve()
+    with pytest.raises(SystemExit) as caught:
+        await server.serve()
+    assert caught.value.code == 3
     assert not server.started
     assert server.should_exit
     assert "Finished" not in lines(log)[-1]
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["", "sockets"])
+def test_program_whose_application_does_not_start_ends_with_status_3(given: bool) -> None:
+    """LSP-09: also where the program runs the server itself."""
+
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.failed"})
+
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        server = Server(make_config(broken))
+        with pytest.raises(SystemExit) as caught:
+            server.run(sockets=[sock] if given else None)
+        assert caught.value.code == 3
+        with pytest.raises(SystemExit) as caught:
+            asyncio.run(Server(make_config(broken)).serve([sock] if given else None))
+        assert caught.value.code == 3
 
 
 async def test_startup_main_loop_and_shutdown_can_be_called_one_by_one(log: pytest.LogCaptureFixture) -> None:

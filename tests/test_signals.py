@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from tests.utils import assert_signal, is_listening, open_connection, read_until
 from uvicorn.config import Config
 from uvicorn.protocols.http.auto import CORE
 from uvicorn.server import HANDLED_SIGNALS, Server
+from uvicorn.serving import interruption
 from uvicorn.serving.interruption import Guard, Interruption
 from uvicorn.serving.wakeup import waking_on_signals
 
@@ -671,6 +673,55 @@ server._backstop._guard.join()
 signal.sigtimedwait([signal.SIGCONT], 3.0)
 print("the program goes on")
 """
+
+
+def test_guard_does_not_wait_for_a_log_that_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler may be what blocks the event loop: it keeps its lock."""
+    monkeypatch.setattr(interruption, "BLOCKED", 0.01)
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    handler.acquire()
+    interruption.logger.addHandler(handler)
+    try:
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
+            Guard(loop, lambda: 0.0, print)._tell("interrupting")
+            assert not told
+            handler.release()
+            wait_for(lambda: told)
+    finally:
+        interruption.logger.removeHandler(handler)
+    assert told == ["interrupting"]
+
+
+ENDED = """
+import asyncio, sys, threading, uvicorn
+
+async def app(scope, receive, send):
+    raise NotImplementedError
+
+def end(server):
+    for _ in range(int(sys.argv[1])):
+        server.handle_exit(2, None)
+
+async def main():
+    server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning"))
+    asyncio.get_running_loop().call_later(0.1, end, server)
+    await server.serve()
+
+try:
+    sys.setswitchinterval(60.0)  # other threads run only while this one waits
+    asyncio.run(main())
+finally:
+    print([thread.name for thread in threading.enumerate()])
+"""
+
+
+@pytest.mark.parametrize("signals", ["1", "2"])
+def test_no_thread_is_left_behind_a_server(signals: str) -> None:
+    """It would keep the application beyond the end of the interpreter, and with it files that are not written yet."""
+    done = subprocess.run([sys.executable, "-c", ENDED, signals], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "['MainThread']\n", done.stderr
 
 
 def test_program_that_captures_signals_itself_goes_on_behind_its_server() -> None:

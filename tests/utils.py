@@ -69,6 +69,19 @@ async def wait_until(condition: Callable[[], object], timeout: float = PATIENCE)
         await asyncio.sleep(0.002)
 
 
+class Mapping:
+    """Some of what a mapping has: as much as a message needs."""
+
+    def __init__(self, **items: Any) -> None:
+        self.items = items
+
+    def __getitem__(self, key: str) -> Any:
+        return self.items[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.items.get(key, default)
+
+
 async def turns(count: int = 10) -> None:
     """Let the event loop run what is ready, read what has come, and run what becomes ready of that."""
     for _ in range(count):

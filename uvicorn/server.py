@@ -340,7 +340,7 @@ class Server:
         """Start the application, then listen. When it returns, `started` says whether the server serves.
 
         Raises:
-            SystemExit: the configured host and port cannot be bound.
+            SystemExit: the application could not start, or the configured host and port cannot be bound.
             OSError: `uds` or `fd` cannot be used.
 
         Whatever is raised once the application has started, it has been shut down.
@@ -352,6 +352,8 @@ class Server:
         try:
             if not await self._start_application():
                 self.should_exit = True
+                if self.lifespan.should_exit:
+                    sys.exit(STARTUP_FAILURE)  # the log says why
                 self._cleanup.close()
                 return
             if sockets and not self._given:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import importlib.util
 import re
 import socket
@@ -20,7 +21,7 @@ from typing import Any
 
 import hpack
 
-from tests.differential.case import Case, Request
+from tests.differential.case import SIZES, Case, Request, without
 from tests.differential.compare import compare_calls, short
 from tests.differential.player import Application
 from tests.native.http2_client import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, RST_STREAM, frame, settings
@@ -146,6 +147,20 @@ class Client:
                 one[2] = "end"
 
 
+def certain(answer: list[Any]) -> Any:
+    """Return what of an answer is the same whenever its pieces leave.
+
+    What came in front of a reset may be lost. A head waits for the first piece of the body, and leaves before it with
+    whatever the connection writes: over HTTP/2 an update of a window is enough.
+    """
+    sections, data, end = answer
+    if end == "reset":
+        return "reset"
+    if end == "open" and not data:
+        sections = [section for section in sections if section[0][1].startswith(b"1")]
+    return [sections, data, end]
+
+
 async def play(case: Case, version: str, outcome: Outcome) -> None:
     """Serve and play a case."""
     application = Application(case)
@@ -191,8 +206,7 @@ async def play(case: Case, version: str, outcome: Outcome) -> None:
         await until_quiet()
         application.over = True
         for client in clients:
-            # What came in front of a reset may be lost.
-            outcome.answers.append(["reset" if one[2] == "reset" else one for one in client.answers.values()])
+            outcome.answers.append([certain(one) for one in client.answers.values()])
             client.sock.close()
         for task in application.tasks:
             task.cancel()
@@ -217,7 +231,14 @@ def run(case: Case, version: str) -> Outcome:
 
 
 def difference(case: Case) -> list[str] | None:
-    """What is different over HTTP/3, or wrong over either; `None` if nothing is."""
+    """What is different over HTTP/3, or wrong over either; `None` if nothing is.
+
+    Whether a client has taken a large body by then is for the network to say: no send beside one is driven by hand.
+    """
+    case = copy.deepcopy(case)
+    for request in (request for client in case.clients for request in client.requests):
+        if str(max(SIZES)) in repr(request.operations):
+            request.operations = [*without(request.operations, ("send-stepped",))]
     one, other = (run(case, version) for version in VERSIONS)
     return [*one.faults, *other.faults, *compare(one, other)] or None
 

@@ -44,7 +44,7 @@ def test_implementations_do_the_same(part: int) -> None:
 
 
 @pytest.mark.skipif(not streams.AVAILABLE, reason="HTTP/3 needs Linux, its client aioquic")
-@pytest.mark.parametrize("seed", deep_after(2, (77, *range(30))))
+@pytest.mark.parametrize("seed", deep_after(4, (77, 243268109110812, 859130039903512, *range(30))))
 def test_http3_does_the_same_as_http2(seed: int) -> None:
     found = streams.difference(make_case(seed, LOOPS))
     assert found is None, f"python -m tests.differential --seed {seed}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import os
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -135,6 +137,60 @@ async def test_bytes_go_both_ways_and_the_end_is_told_once() -> None:
         recorder.transport.close()
         recorder.transport.abort()
         assert recorder.told == ["made", ("lost", None)]
+
+
+async def test_connections_that_are_always_ready_leave_the_loop_to_others() -> None:
+    """More work than one turn does: another turn is scheduled, once, however often the loop finds sockets ready."""
+    served = 0
+
+    def respond_slowly(client: socket.socket, data: bytes) -> None:
+        nonlocal served
+        served += 1
+        end = time.perf_counter() + 0.0005
+        while time.perf_counter() < end:
+            pass
+        client.send(b"more")
+
+    async with recorders() as both:
+        for _ in range(8):
+            recorder, client = await both.connect()
+            recorder.on_data = functools.partial(respond_slowly, client)
+        for client in both.clients:
+            client.send(b"first")
+        between = []
+        for _ in range(60):
+            before = served
+            await asyncio.sleep(0)
+            between.append(served - before)
+        for recorder in both.made:
+            recorder.on_data = lambda data: None
+    assert served > 60
+    assert max(between) <= 4  # two turns of two: one that is scheduled, and one because sockets are ready
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": False})], ids=["asyncio"])
+async def test_a_turn_that_cannot_be_scheduled_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the event loop whose methods can be replaced."""
+    loop = asyncio.get_running_loop()
+    failures: list[Any] = []
+    call_soon = loop.call_soon
+
+    def fail_once(callback: Callable[..., object], *args: Any, **keywords: Any) -> Any:
+        if getattr(callback, "__name__", "") == "scheduled_turn" and not failures:
+            failures.append(callback)
+            raise MemoryError
+        return call_soon(callback, *args, **keywords)
+
+    monkeypatch.setattr(loop, "call_soon", fail_once)
+    async with recorders() as both:
+        first, client = await both.connect()
+        second, other = await both.connect()
+        with pytest.raises(MemoryError):
+            first.transport.abort()  # asks for a turn
+        client.send(b"nothing")
+        other.send(b"hello")
+        await wait_until(lambda: second.received == b"hello")
+        await wait_until(lambda: first.told[-1] == ("lost", None))
 
 
 class Buffered(asyncio.BufferedProtocol):

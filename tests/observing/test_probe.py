@@ -197,7 +197,8 @@ def test_a_failed_start_leaves_no_probe() -> None:
         await receive()
         await send({"type": "lifespan.startup.failed", "message": "on purpose"})
 
-    Server(Config(app, port=0, log_config=None, lifespan="on", probe=HERE)).run()
+    with pytest.raises(SystemExit):
+        Server(Config(app, port=0, log_config=None, lifespan="on", probe=HERE)).run()
     assert not running
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

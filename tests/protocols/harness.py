@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import socket
 import ssl
 import struct
@@ -220,6 +221,16 @@ class Service:
         for connection in connections:
             connection._deadline.look()
         settings.write_deadlines.sweep()
+
+    def wait_for_bytes(self) -> None:
+        """Hold the loop until the kernel has bytes to read for every connection.
+
+        Bytes sent over the loopback are usually there when `send` returns. Where the kernel leaves them to a thread of
+        its own, they come later, one connection's before another's.
+        """
+        for connection in self.state.connections:
+            server_end = connection.transport.get_extra_info("socket")  # type: ignore[attr-defined]
+            assert select.select([server_end.fileno()], [], [], PATIENCE)[0], "nothing came"
 
     @property
     def transport(self) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests import loops, machines
-from tests.protocols.harness import GET, GET_10, PATIENCE, Client, Service, serve
+from tests.protocols.harness import GET, GET_10, PATIENCE, Client, Service, request, respond, serve
 from tests.utils import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -235,6 +235,35 @@ async def test_body_arrives_as_it_was_though_its_send_had_to_wait(http_protocol_
             assert (await client.response()).body == DATA + DATA, make.__name__
             client.close()
             await service.idle()
+
+
+async def test_fields_arrive_as_they_were_though_the_start_had_to_wait(http_protocol_cls: Any) -> None:
+    """The head of a pipelined response, behind one that the client has not read."""
+    changed = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/first":
+            await respond(DATA)(scope, receive, send)
+            return
+        headers = [(b"x-number", b"1")]
+        message = {"type": "http.response.start", "status": 200, "headers": headers}
+        sending = asyncio.ensure_future(send(message))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not sending.done()
+        headers[:] = [(b"x-number", b"2"), (b"x-more", b"2")]
+        message["status"] = 500
+        changed.set()
+        await sending
+        await send({"type": "http.response.body"})
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await narrow(service)
+        await client.send(request("GET", "/first") + request("GET", "/second"))
+        await asyncio.wait_for(changed.wait(), PATIENCE)
+        assert (await client.response()).body == DATA
+        second = await client.response()
+        assert (second.status, second.values(b"x-number"), second.values(b"x-more")) == (200, [b"1"], [])
 
 
 async def test_what_is_no_buffer_raises_and_leaves_the_response_whole(http_protocol_cls: Any) -> None:

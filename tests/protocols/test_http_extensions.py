@@ -18,7 +18,7 @@ import pytest
 from tests import machines
 from tests.protocols import harness
 from tests.protocols.harness import GET, GET_10, GET_CLOSE, HEAD, Calls, descriptors, request, respond
-from tests.utils import wait_until
+from tests.utils import Mapping, wait_until
 from uvicorn._types import EXTENSIONS_10, ExtensionType
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +65,7 @@ def file_send(file: Any, **more: Any) -> dict[str, Any]:
 class Application:
     """Sends messages, and notes what raised; goes on with `otherwise` after the first that did."""
 
-    def __init__(self, *messages: dict[str, Any], otherwise: tuple[dict[str, Any], ...] = ()) -> None:
+    def __init__(self, *messages: Any, otherwise: tuple[dict[str, Any], ...] = ()) -> None:
         self.messages = messages
         self.otherwise = otherwise
         self.error: BaseException | None = None
@@ -297,6 +297,17 @@ async def test_trailers_may_come_in_several_messages(http_protocol_cls: Any) -> 
             await client.send(WITH_TE)
             section = b"0\r\nx-a: 1\r\nx-b: 2\r\n\r\n"
             assert await client.until(section) == CHUNKED_HEAD + b"1\r\na\r\n" + section
+
+
+async def test_message_of_an_extension_may_be_any_mapping(http_protocol_cls: Any) -> None:
+    messages = [hint(b"<a>"), start(trailers=True), body(), trailers((b"x-a", b"1"))]
+    app = Application(*(Mapping(**message) for message in messages))
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect()
+        await client.send(WITH_TE)
+        assert b"link: <a>" in await client.until(b"\r\n\r\n")
+        await client.until(b"0\r\nx-a: 1\r\n\r\n")
+    assert app.error is None
 
 
 @pytest.mark.parametrize("message", [trailers(), {"type": "http.response.trailers"}], ids=["empty", "missing"])

@@ -10,20 +10,23 @@ import inspect
 import sys
 import warnings
 import weakref
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from tests import loops, machines
 from tests.protocols.harness import GET, PATIENCE, Response, request, respond, serve
-from tests.utils import wait_until
+from tests.utils import Mapping, turns, wait_until
 
 pytestmark = pytest.mark.anyio
 
 START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
 BODY: dict[str, Any] = {"type": "http.response.body", "body": b"ok"}
+LARGE = bytes(20_000_000)
+"""More than a client that does not read has room for."""
 
 
 anyio_backend = loops.one
@@ -321,26 +324,145 @@ async def test_wrong_message_is_refused_when_it_is_awaited(
     assert (await ask(http_protocol_cls, app)).body == b"ok"
 
 
-class Mapping:
-    """Some of what a mapping has: as much as a message needs."""
+class Shifted(dict[str, Any]):
+    """A dict whose own keys are others than those it answers to."""
 
     def __init__(self, **items: Any) -> None:
-        self.items = items
+        super().__init__({key[::-1]: value for key, value in items.items()})
 
     def __getitem__(self, key: str) -> Any:
-        return self.items[key]
+        if key[::-1] not in self:
+            raise KeyError(key)
+        return super().__getitem__(key[::-1])
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self.items.get(key, default)
+        return super().get(key[::-1], default)
 
 
-async def test_message_may_be_any_mapping(http_protocol_cls: Any) -> None:
+class Completed(dict[str, Any]):
+    """A dict that makes up a status, and nothing else, where it has none."""
+
+    def __missing__(self, key: str) -> Any:
+        if key != "status":
+            raise KeyError(key)
+        return 200
+
+
+class Strict(Mapping):
+    """A message that may be asked for its own keys and no others."""
+
+    KEYS: ClassVar = {"http.response.start": {"headers", "trailers"}, "http.response.body": {"body", "more_body"}}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        assert key in self.KEYS[self["type"]]
+        return super().get(key, default)
+
+
+MAPPINGS: list[Any] = [dict, Mapping, Shifted, Strict, UserDict, lambda **items: MappingProxyType(items)]
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+async def test_message_may_be_any_mapping(http_protocol_cls: Any, mapping: Any) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         with pytest.raises(KeyError, match="status"):
-            await send(Mapping(type="http.response.start"))
-        await send(Mapping(**START))
-        await send(Mapping(**BODY, more_body=True))
-        await send(MappingProxyType({**BODY, "body": b""}))
+            await send(mapping(type="http.response.start"))
+        with pytest.raises(TypeError):
+            await send(mapping(type="http.response.start", status=200, headers=None))
+        await send(mapping(**START))
+        await send(mapping(**BODY, more_body=True))
+        await send(mapping(type="http.response.body", body=None, more_body=None))
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+async def test_required_key_may_be_made_up(http_protocol_cls: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(Completed(type="http.response.start", headers=START["headers"]))
+        await send(Completed(BODY))
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+async def test_message_that_waits_may_be_any_mapping(http_protocol_cls: Any, mapping: Any) -> None:
+    stalled = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(mapping(type="http.response.start", status=200))
+        await send(mapping(type="http.response.body", body=LARGE, more_body=True))
+        messages = [mapping(type="http.response.body", body=bytearray(b"ok"), more_body=True), mapping(**BODY)]
+        sending = [asyncio.ensure_future(send(message)) for message in messages]
+        await turns()
+        assert not any(one.done() for one in sending)
+        stalled.set()
+        await asyncio.gather(*sending)
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect(receive_buffer=4096)
+        await client.send(GET)
+        await asyncio.wait_for(stalled.wait(), PATIENCE)
+        assert (await client.response()).body == LARGE + b"okok"
+        await wait_until(lambda: not service.state.tasks)
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+async def test_what_a_message_does_not_need_is_not_looked_at(http_protocol_cls: Any, waiting: bool) -> None:
+    """Also where it is copied, because it has to wait behind a response that the client has not read."""
+    asked = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/large":
+            await respond(LARGE)(scope, receive, send)
+            return
+        unknown = asyncio.ensure_future(send({"type": "x", "body": "x", "bytes": 5}))
+        await turns()
+        assert unknown.done() is not waiting
+        asked.set()
+        with pytest.raises(RuntimeError, match="but got 'x'"):
+            await unknown
+        await send({**START, "body": "x", "bytes": 5})
+        await send({**BODY, "headers": [5], "text": b"x"})
+
+    async with serve(http_protocol_cls, app) as service:
+        client = await service.connect(receive_buffer=4096)
+        await client.send((request("GET", "/large") if waiting else b"") + GET)
+        await asyncio.wait_for(asked.wait(), PATIENCE)
+        if waiting:
+            assert (await client.response()).body == LARGE
+        assert (await client.response()).body == b"ok"
+
+
+async def test_stop_iteration_thrown_into_a_call_ends_its_wait_and_no_more(http_protocol_cls: Any) -> None:
+    """As where a coroutine awaits a future: what it gives then is looked for again."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        call = receive()
+        assert asyncio.isfuture(call.send(None))
+        assert asyncio.isfuture(call.throw(StopIteration()))
+        call.close()
+        await send(START)
+        await send(BODY)
+
+    assert (await ask(http_protocol_cls, app)).body == b"ok"
+
+
+class Stops(Mapping):
+    """A message whose own code raises what ends a coroutine."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise StopIteration
+
+
+async def test_stop_iteration_of_a_message_is_an_error(http_protocol_cls: Any) -> None:
+    """PEP 479: it does not end the call as if it had succeeded."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        with pytest.raises(RuntimeError, match="coroutine raised StopIteration") as raised:
+            await send(Stops(**START))
+        assert isinstance(raised.value.__cause__, StopIteration)
+        await send(START)
+        await send(BODY)
 
     assert (await ask(http_protocol_cls, app)).body == b"ok"
 

@@ -177,6 +177,22 @@ async def test_body_may_be_bytes_like(http_protocol_cls: Any, kind: Any, size: i
     assert response.body == data[:size] * 2
 
 
+@pytest.mark.parametrize("size", [5, 5_000_000])
+@pytest.mark.parametrize("message", [[], (), "", [("type", "http.response.body")]])
+async def test_message_that_is_no_mapping_is_refused(http_protocol_cls: Any, message: Any, size: int) -> None:
+    """Also behind a body that waits for the client."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(start())
+        await send(body(b"a" * size, True))
+        with pytest.raises(TypeError):
+            await send(message)
+        await send(body())
+
+    async with serve(http_protocol_cls, app) as service:
+        assert (await (await service.connect()).ask()).body == b"a" * size
+
+
 @pytest.mark.parametrize("pieces", [[None], [b"a", None, b"b", None]])
 @pytest.mark.parametrize("mapping", [dict, UserDict])
 async def test_body_may_be_none(http_protocol_cls: Any, pieces: list[bytes | None], mapping: Any) -> None:

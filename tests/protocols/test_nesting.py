@@ -151,9 +151,9 @@ async def test_every_connection_is_served_while_a_request_runs_the_loop(http_pro
             for client in [outer, *clients]:
                 assert (await client.ask()).status == 200
         waiting.extend(clients)
-        # Without a turn of the loop in between: the server finds all of them at once.
         for data, client in zip([request("GET", "/outer"), *[GET] * 5], [outer, *clients], strict=True):
             client.sock.send(data)
+        service.wait_for_bytes()
         assert (await outer.response()).body == b"/outer"
         assert served.count("/later") == 6
 

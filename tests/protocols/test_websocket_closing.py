@@ -33,6 +33,7 @@ from tests.protocols.websocket_tools import (
     handshake,
     listen,
 )
+from tests.utils import Mapping
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.session import WebSocketSession
@@ -538,6 +539,57 @@ async def test_invalid_close_code_raises_before_anything_happens(ws_protocol_cls
         await peer.until(lambda: app.done)
         assert app.error is None and app.messages == ["hi"]
         assert peer.frames[0] == ServerFrame(TEXT, b"still open")
+
+
+async def closes(ws_protocol_cls: Any, app: Application) -> list[tuple[int, str]]:
+    """Serve an application, which ends without an error; code and reason of its frames, all of them closes."""
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: app.done)
+        assert app.error is None
+        return [sent.close for sent in peer.frames]
+
+
+@pytest.mark.parametrize("event", [{"code": 1000.0}, {"code": "1000"}, {"reason": b"bye"}, {"reason": 5}])
+async def test_close_of_the_wrong_type_raises_before_anything_happens(ws_protocol_cls: Any, event: Any) -> None:
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        with pytest.raises(TypeError):
+            await send({"type": "websocket.close", **event})
+        await send({"type": "websocket.close", "code": 3000})
+
+    assert await closes(ws_protocol_cls, Application(script)) == [(3000, "")]
+
+
+@pytest.mark.parametrize("reason", [None, "", b"", 0])
+async def test_reason_that_is_false_is_none(ws_protocol_cls: Any, reason: Any) -> None:
+    """As with upstream."""
+    app = sends({"type": "websocket.close", "reason": reason})
+    assert await closes(ws_protocol_cls, app) == [(1000, "")]
+
+
+class Closing(Mapping):
+    """An event that closes the connection while it is looked at."""
+
+    def __init__(self, send: Any, **items: Any) -> None:
+        super().__init__(**items)
+        self.send = send
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key in ("text", "reason"):
+            with pytest.raises(StopIteration):
+                self.send({"type": "websocket.close", "code": 3001}).send(None)
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("event", [{"type": "websocket.send", "text": "late"}, {"type": "websocket.close"}])
+async def test_nothing_follows_a_close_sent_while_an_event_is_looked_at(ws_protocol_cls: Any, event: Any) -> None:
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        with pytest.raises(RuntimeError, match=f"Unexpected ASGI message '{event['type']}'"):
+            await send(Closing(send, **event))
+
+    assert await closes(ws_protocol_cls, Application(script)) == [(3001, "")]
 
 
 @pytest.mark.parametrize("kind", ["websocket.send", "websocket.close", "websocket.accept"])

@@ -8,8 +8,10 @@ import logging
 import tracemalloc
 import zlib
 from array import array
+from collections import UserDict
 from functools import partial
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -30,7 +32,7 @@ from tests.protocols.websocket_tools import (
     frame,
     listen,
 )
-from tests.utils import deep_after
+from tests.utils import Mapping, deep_after
 from uvicorn.protocols.websockets.deflate import DEFLATE_MIN_SIZE
 from uvicorn.rules import websocket_limits
 
@@ -620,6 +622,54 @@ async def test_message_that_cannot_be_sent_raises(ws_protocol_cls: Any, message:
         await peer.open()
         await peer.until(lambda: app.done)
         assert type(app.error) is error
+
+
+@pytest.mark.parametrize("message", [[], (), "", [("type", "websocket.send"), ("text", "a")]])
+@pytest.mark.parametrize("stalled", [False, True], ids=["", "waiting"])
+async def test_message_that_is_no_mapping_is_refused(ws_protocol_cls: Any, message: Any, stalled: bool) -> None:
+    """Also where it has to wait for the client."""
+
+    async def script(receive: Any, send: Any) -> None:
+        await accept(receive, send)
+        if stalled:
+            peer.wire.stall()
+        sending = asyncio.ensure_future(send(message))
+        await asyncio.sleep(0)
+        if stalled:
+            peer.wire.flow()
+        with pytest.raises(TypeError):
+            await sending
+        await send({"type": "websocket.send", "text": "b"})
+        await receive()
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: peer.frames)
+        assert peer.frames == [ServerFrame(TEXT, b"b")]
+
+
+@pytest.mark.parametrize("mapping", [Mapping, UserDict, lambda **items: MappingProxyType(items)])
+@pytest.mark.parametrize("stalled", [False, True], ids=["", "waiting"])
+async def test_message_may_be_any_mapping(ws_protocol_cls: Any, mapping: Any, stalled: bool) -> None:
+    async def script(receive: Any, send: Any) -> None:
+        await receive()
+        await send(mapping(type="websocket.accept", headers=[]))
+        if stalled:
+            peer.wire.stall()
+        sending = asyncio.ensure_future(send(mapping(type="websocket.send", bytes=bytearray(b"a"))))
+        await asyncio.sleep(0)
+        if stalled:
+            peer.wire.flow()
+        await sending
+        await send(mapping(type="websocket.send", text="b", bytes=None))
+        await receive()
+
+    app = Application(script)
+    async with connected(ws_protocol_cls, app) as peer:
+        await peer.open()
+        await peer.until(lambda: len(peer.frames) == 2)
+        assert peer.frames == [ServerFrame(BINARY, b"a"), ServerFrame(TEXT, b"b")]
 
 
 BUFFERS = [

@@ -1112,7 +1112,7 @@ class Settings:
         section="TLS",
         needs=ANY_TLS,
         kw_only=True,
-        help="What encrypts: `rustls`, several times faster, `openssl`, or rustls unless it lacks something that other "
+        help="What encrypts: `rustls` (less CPU), `openssl`, or rustls unless it lacks something that other "
         "settings ask for (`auto`); the log says so.",
     )
     http3: bool = setting(

@@ -52,3 +52,10 @@ client may have sent meanwhile; since that response, or since the connection was
 
 MAX_EAGER_REQUESTS = 32
 """Pipelined requests served before other connections get their turn."""
+
+LONGEST_EAGER_STEP = 0.0003
+"""Seconds of first steps, on average, up to which tasks start eagerly. That saves a turn of the loop, about 3 us. A new
+request also overtakes all that wait for their turn, and mixes their stages: it cost litellm a fifth of its CPU time."""
+
+EAGER_STEPS_PER_LOOK = 17
+"""One in this many starts eagerly in any case, and is measured. A prime: requests of several kinds come in turn."""

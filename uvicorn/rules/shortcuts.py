@@ -27,7 +27,7 @@ class Shortcut(str, Enum):
     COROUTINES = "coroutines"
     """The task of a request runs a coroutine of the native core, without one of Python around it."""
     EAGER = "eager"
-    """The task of a request takes its first step inside the read that brings the request."""
+    """The task of a request takes its first step inside the read that brings the request, unless steps are long."""
     WAITERS = "waiters"
     """A WebSocket's `receive()` and `send()` await something lighter than `asyncio.Future`. Needs `coroutines`."""
     WAKEUPS = "wakeups"

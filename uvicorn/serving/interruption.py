@@ -61,10 +61,13 @@ class Interruption(threading.Thread):
     def stop(self) -> None:
         """Interrupt nothing any more. In the main thread, a signal that was sent arrives before this returns."""
         self._is_over.set()
+        self._has_turned.set()
         with self._sending:
             is_sent = self._is_sent
         if is_sent:
             time.sleep(0)  # a call of the system: the signal arrives before there are other handlers
+        if self.is_alive():
+            self.join(BLOCKED)
 
     @classmethod
     def of_running_loop(cls) -> Interruption | None:
@@ -158,11 +161,18 @@ class Guard(threading.Thread):
                 if self._wait(BLOCKED):
                     return
                 continue
-            logger.error(
+            self._tell(
                 "The event loop is blocked and timeout_graceful_shutdown has passed: interrupting the blocking call."
             )
             self._force(interruption)
             return
+
+    def _tell(self, text: str) -> None:
+        """Log an error; behind a handler that blocks, only once that is free."""
+        telling = threading.Thread(target=logger.error, args=(text,), name="uvicorn-guard-log", daemon=True)
+        with suppress(RuntimeError):  # no room for a thread
+            telling.start()
+            telling.join(BLOCKED)
 
     def _wait(self, seconds: float) -> bool:
         """Wait for the end of the server, and return whether it has come. If this thread stops, so does the process."""
@@ -185,7 +195,7 @@ class Guard(threading.Thread):
                 if self._wait(AGAIN):
                     return
                 if time.monotonic() >= until:
-                    logger.error("The event loop is still blocked, killing process [%d].", os.getpid())
+                    self._tell(f"The event loop is still blocked, killing process [{os.getpid()}].")
                     logging.shutdown()
                     kill_self()
                 try:
@@ -252,10 +262,15 @@ class Backstop:
         return True
 
     def stop(self) -> None:
-        """Stop watching: the server has ended."""
+        """Stop watching: the server has ended.
+
+        Returns when the guard has, in at most `BLOCKED` seconds. A thread that the interpreter finds at its end keeps
+        what it refers to, the application for one, whose open files would not be written.
+        """
         self._is_over = True
         if self._guard is not None:
             self._guard.stop()
+            self._guard.join(BLOCKED)
         if self._interruption is not None:
             self._interruption.stop()
 

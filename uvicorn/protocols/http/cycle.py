@@ -31,7 +31,7 @@ from uvicorn.hooks import original
 from uvicorn.metrics.page import Course
 from uvicorn.protocols.http.flow_control import WOKEN_TOGETHER
 from uvicorn.protocols.http.wire.head import Field
-from uvicorn.protocols.http.wire.response import accepts_trailers, as_body, check_links, check_trailers
+from uvicorn.protocols.http.wire.response import accepts_trailers, as_body, check_links, check_trailers, copy_message
 from uvicorn.protocols.utils import is_thrown_away
 from uvicorn.rules import texts
 
@@ -70,15 +70,9 @@ class Peer(IntEnum):
 IDLE, STARTED, SENDING, TRAILERS, COMPLETE = CycleState
 PRESENT, LEFT, UNREACHABLE = Peer
 
+SERVER_ERROR = b"Internal Server Error"
+SERVER_ERROR_FIELDS = ((b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"21"))
 FILE_MESSAGES = ("http.response.pathsend", "http.response.zerocopysend", MOUNTED)
-
-
-def _copy(message: Any) -> Any:
-    """Return a copy of `message`, since the application may change its own and its buffer meanwhile."""
-    copy = dict(message)
-    if "body" in copy:
-        copy["body"] = as_body(copy["body"])
-    return copy
 
 
 class Waiting(Protocol):
@@ -336,13 +330,9 @@ class RequestResponseCycle:
 
     async def send_500_response(self) -> None:
         """Answer for an application that failed before it started its response."""
-        headers = [
-            (b"content-type", b"text/plain; charset=utf-8"),
-            (b"content-length", b"21"),
-        ]
         self.stream.announce_close()
-        await self.send({"type": "http.response.start", "status": 500, "headers": headers})
-        await self.send({"type": "http.response.body", "body": b"Internal Server Error", "more_body": False})
+        await self.send({"type": "http.response.start", "status": 500, "headers": [*SERVER_ERROR_FIELDS]})
+        await self.send({"type": "http.response.body", "body": SERVER_ERROR, "more_body": False})
 
     async def send(self, message: ASGISendEvent) -> None:
         """Take one message of the response from the application.
@@ -355,7 +345,7 @@ class RequestResponseCycle:
         """
         stream = self.stream
         if stream.flow.congested and self.peer is not UNREACHABLE and self.state is not COMPLETE:
-            message = _copy(message)
+            message = copy_message(message, "body")
             if self.gated is None:
                 await stream.writable()
             else:

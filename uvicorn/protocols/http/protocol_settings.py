@@ -22,10 +22,12 @@ from uvicorn.overload.gate import Gate
 from uvicorn.protocols.http.cycle import RequestResponseCycle, made_by_us
 from uvicorn.protocols.http.flow_control import FlowControl, service_unavailable
 from uvicorn.protocols.http.h1.hang_up import HangUps
+from uvicorn.protocols.http.pace import Pace
 from uvicorn.protocols.http.wire.head import HeadLimits, native_reader
 from uvicorn.protocols.http.wire.recurring import Recurring
 from uvicorn.protocols.http.wire.request_reader import Known
 from uvicorn.protocols.utils import EAGER_START, clock_of, functions_of
+from uvicorn.rules import limits
 from uvicorn.rules.shortcuts import Shortcut, chosen
 from uvicorn.serving.write_deadlines import WriteDeadlines
 
@@ -85,6 +87,7 @@ class ProtocolSettings:
         "calls_constructor",
         "customised",
         "eager",
+        "pace",
         "hang_ups",
         "write_deadlines",
         "functions",
@@ -151,6 +154,9 @@ class ProtocolSettings:
         self.customised = bool(changed) or protocol_class.library_is_patched()
         self.reads_heads_alone = not self.customised and Shortcut.EVENTS in chosen()  # h11
         self.eager = EAGER_START and self.real_loop and not self.customised and Shortcut.EAGER in chosen()
+        # Limits count the tasks that have not started, and a place is handed on inside the end of another request.
+        is_limited = gate is not None or config.limit_concurrency is not None
+        self.pace = None if is_limited else Pace(limits.LONGEST_EAGER_STEP, limits.EAGER_STEPS_PER_LOOK)
         self.metrics = metrics
         self.tracer = tracer
         self.mounts: Mounts | None = None

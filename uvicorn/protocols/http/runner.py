@@ -5,16 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.overload.admission import PARKED, REFUSED, RETURNING, WAITING
 from uvicorn.overload.gate import Gate, RequestTicket
-from uvicorn.protocols.http.cycle import COMPLETE, IDLE, PRESENT, UNREACHABLE, RequestResponseCycle
+from uvicorn.protocols.http.cycle import (
+    COMPLETE,
+    IDLE,
+    PRESENT,
+    SERVER_ERROR,
+    SERVER_ERROR_FIELDS,
+    UNREACHABLE,
+    RequestResponseCycle,
+)
 from uvicorn.protocols.http.h1.deadline import NOTHING
 from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.states import HERE, OPEN
 from uvicorn.protocols.http.h1.stream import H1Stream
+from uvicorn.protocols.http.pace import Pace
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.wire.head import Look
 from uvicorn.protocols.http.wire.response_writer import AWAITING
@@ -145,17 +155,67 @@ class Runner:
         self, cycle: RequestResponseCycle, coroutine: Coroutine[Any, Any, None], eagerly: bool
     ) -> asyncio.Task[None]:
         """Start the application in the loop's next turn, when all other input is read; or now, if that is permitted."""
-        settings, state = self._carrier.settings, self._state
-        context = contextvars.Context() if settings.reset_contextvars else state.context.copy()
+        settings = self._carrier.settings
+        context = contextvars.Context() if settings.reset_contextvars else self._state.context.copy()
         if settings.tracer is not None:
             settings.tracer.enter(context, cycle.scope)
         eager = eagerly and settings.eager and self._input.end is not HERE
+        pace = settings.pace
+        if eager and pace is not None:
+            pace.left -= 1
+            if pace.left <= 0 or not pace.is_short:
+                return self._start_by_pace(pace, cycle, coroutine, context)
         task = start_task(self._loop, coroutine, context, eager)
         if not (eager and task.done()):
-            cycle.task = task
-            state.tasks.add(task)
-            task.add_done_callback(state.tasks.discard)
+            self._keep(cycle, task)
         return task
+
+    def _keep(self, cycle: RequestResponseCycle, task: asyncio.Task[None]) -> None:
+        """Keep a task that is not over until it is."""
+        tasks = self._state.tasks
+        cycle.task = task
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def _start_by_pace(
+        self,
+        pace: Pace,
+        cycle: RequestResponseCycle,
+        coroutine: Coroutine[Any, Any, None],
+        context: contextvars.Context,
+    ) -> asyncio.Task[None]:
+        """Start eagerly to measure the first step, or not eagerly because steps are long."""
+        if pace.left <= 0:
+            begun = pace.begin()
+            task = start_task(self._loop, coroutine, context, True)
+            pace.end(begun)
+            if not task.done():
+                self._keep(cycle, task)
+        else:
+            task = start_task(self._loop, coroutine, context, False)
+            self._keep(cycle, task)
+            task.add_done_callback(partial(self._end_unstarted, cycle))
+        return task
+
+    def _end_unstarted(self, cycle: RequestResponseCycle, task: asyncio.Task[None]) -> None:
+        """End the response of an application whose task was cancelled before its first step."""
+        if cycle.task is not task or not task.cancelled():
+            return
+        cycle.task = None
+        if self._input.cycle is not cycle:
+            # The connection has ended.
+            return
+        cancelled = asyncio.CancelledError()
+        if cycle.course is not None:
+            cycle.course.run()
+            cycle.course.fail(cancelled)
+        self._carrier.logger.error(texts.APPLICATION_FAILED, exc_info=cancelled)
+        if cycle.state is IDLE and self.answers_at_once():
+            cycle.stream.announce_close()
+            cycle.answer(500, [*SERVER_ERROR_FIELDS], SERVER_ERROR)
+        elif cycle.state is not COMPLETE:
+            cycle.body_given = True
+            cycle.stream.abort()
 
     def answers_at_once(self) -> bool:
         """Tell whether a response may be written now: the client reads, and has more to send.

@@ -97,8 +97,12 @@ def encode_control(opcode: Opcode, payload: bytes) -> bytes:
 
 
 def truncate_reason(reason: str) -> str:
-    """Return as much of `reason` as fits into a close frame, in whole characters."""
-    encoded = reason.encode()
+    """Return as much of `reason` as fits into a close frame, in whole characters.
+
+    Raises:
+        TypeError: it is no str.
+    """
+    encoded = str.encode(reason)
     if len(encoded) <= websocket_limits.MAX_CLOSE_REASON:
         return reason
     return encoded[: websocket_limits.MAX_CLOSE_REASON].decode(errors="ignore")

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import operator
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -46,7 +47,7 @@ from uvicorn.overload.admission import REFUSED, WAITING
 from uvicorn.overload.gate import RequestTicket
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.wire.head import HeadLimits, RequestRefused
-from uvicorn.protocols.http.wire.response import as_body, as_bytes
+from uvicorn.protocols.http.wire.response import as_body, as_bytes, copy_message
 from uvicorn.protocols.utils import (
     ClientDisconnected,
     clock_of,
@@ -519,8 +520,7 @@ class WebSocketSession(Attributes):
             TypeError: a value of the wrong type.
         """
         if self.flow.congested:
-            # The application may change the message while this waits.
-            message = _copied(message)
+            message = copy_message(message, "bytes", "body")
             await self.flow.drain()
         if self.state is _ACCEPTED and message["type"] == "websocket.send":
             self._send_message(message)
@@ -538,8 +538,9 @@ class WebSocketSession(Attributes):
             first = _TEXT_FRAME
         elif type(payload) is not bytes:
             payload = as_bytes(payload)
-            if self.state is not _ACCEPTED:
-                self._send_other(message)  # as for an accept: a buffer can be made by code
+        if self.state is not _ACCEPTED:
+            self._send_other(message)  # as for an accept: reading it can run code of the application
+            return
         if self._log.frames is not None:
             self._log.frames.frame(">", first & 0x0F, payload)
         if self._deflate is not None and len(payload) >= DEFLATE_MIN_SIZE:
@@ -588,10 +589,15 @@ class WebSocketSession(Attributes):
         code = message.get("code")
         if code is None:
             code = 1000
+        code = operator.index(code)
         if not is_close_code(code):
-            raise ValueError(f"Invalid close code {int(code)}: 1000 to 1003, 1007 to 1014 or 3000 to 4999 can be sent.")
+            raise ValueError(f"Invalid close code {code}: 1000 to 1003, 1007 to 1014 or 3000 to 4999 can be sent.")
+        reason = truncate_reason(message.get("reason") or "")
+        if self.state is not _ACCEPTED:
+            self._send_other(message)
+            return
         self._ended = "after sending 'websocket.close'"
-        self._closing.close(code, truncate_reason(message.get("reason") or ""))
+        self._closing.close(code, reason)
 
     def _start_response(self, message: Any) -> None:
         response = self._answer.encode_denial(message)
@@ -720,12 +726,3 @@ class _WaitingHandshake:
 
     def evict(self) -> None:
         """Do nothing: handshakes are not parked."""
-
-
-def _copied(message: Any) -> Any:
-    """Return an event that its application can no longer change."""
-    copied = dict(message)
-    for key in ("bytes", "body"):
-        if copied.get(key) is not None:
-            copied[key] = as_bytes(copied[key])
-    return copied

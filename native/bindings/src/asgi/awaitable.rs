@@ -22,7 +22,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::conversation::{Conversation, Function, REQUEST, Received, Sent, guard};
 use super::cycle::RequestResponseCycle;
-use crate::base::coroutine::{outcome, reused, thrown};
+use crate::base::coroutine::{contained, outcome, reused, thrown};
 use crate::base::error::undisturbed;
 use crate::base::ffi::call::{Turn, step};
 use crate::base::ffi::slots::{self, Awaited, Called, Coroutine, Entry};
@@ -169,6 +169,8 @@ enum Source {
     /// A future, or any other awaitable.
     Iterator(Py<PyAny>),
     Waiter(Py<Waiter>),
+    /// It has ended, and cannot be asked again.
+    Over,
 }
 
 impl Source {
@@ -182,6 +184,7 @@ impl Source {
             },
             Self::Waiter(waiter) if waiter.get().look(py)? => Ok(None),
             Self::Waiter(waiter) => Ok(Some(waiter.clone_ref(py).into_any())),
+            Self::Over => Ok(None),
         }
     }
 
@@ -198,7 +201,7 @@ impl Source {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self {
             Self::Iterator(iterator) => iterator.bind(py).call_method0("close").map(drop),
-            Self::Waiter(_) => Ok(()),
+            Self::Waiter(_) | Self::Over => Ok(()),
         }
     }
 
@@ -206,6 +209,7 @@ impl Source {
         match self {
             Self::Iterator(iterator) => visit.call(iterator),
             Self::Waiter(waiter) => visit.call(waiter),
+            Self::Over => Ok(()),
         }
     }
 }
@@ -337,7 +341,7 @@ impl Call {
         };
         let sent = conversation.send(&message, false);
         state.set(Stage::Closed);
-        match sent? {
+        match sent.map_err(|error| contained(py, error))? {
             Sent::Done => cycle.get().spare_calls().give(slf.as_any()),
             Sent::PassedOn(rest) => return state.pass_on(py, &cycle.get().conversation()?, rest),
             Sent::Later => return state.start(py, &cycle.get().conversation()?, Some(message.unbind())),
@@ -377,7 +381,7 @@ impl State {
         if !matches!(turn, Ok(Some(Turn::Yielded(_)))) {
             self.set(Stage::Closed);
         }
-        match turn? {
+        match turn.map_err(|error| contained(py, error))? {
             Some(turn) => Ok(turn),
             None if function == Function::Send => Ok(Turn::Returned(py.None())),
             None => Ok(Turn::Returned(conversation.last_message(py)?.into_any().unbind())),
@@ -406,6 +410,7 @@ impl State {
     /// Begin an operation that may have to wait.
     #[cold]
     fn start(&self, py: Python<'_>, conversation: &Rc<dyn Conversation>, message: Option<Py<PyAny>>) -> PyResult<Turn> {
+        self.set(Stage::Running);
         let operation = message.map_or(Operation::Receive, Operation::Send);
         self.guarded(py, conversation, || self.go_on(py, conversation, operation, None))
     }
@@ -460,7 +465,7 @@ impl State {
                     Sent::Later => {
                         let message = match &place {
                             Some(_) => message,
-                            None => conversation.copy(message.bind(py))?.into_any().unbind(),
+                            None => conversation.copy(message.bind(py))?.unbind(),
                         };
                         (Operation::Send(message), Some(Wait::new(py, conversation, Function::Send, place)?))
                     }
@@ -484,10 +489,13 @@ impl State {
             self.set(Stage::Closed);
             return Err(error);
         }
-        let Waiting { conversation, operation, wait } = *self.waiting(stage)?;
-        self.guarded(py, &conversation, || match wait.source.throw(py, error)? {
-            Some(future) => Ok(Some(self.wait(&conversation, operation, wait, future))),
-            None => self.go_on(py, &conversation, operation, Some(wait)),
+        let Waiting { conversation, operation, mut wait } = *self.waiting(stage)?;
+        self.guarded(py, &conversation, || {
+            if let Some(future) = wait.source.throw(py, error)? {
+                return Ok(Some(self.wait(&conversation, operation, wait, future)));
+            }
+            wait.source = Source::Over;
+            self.go_on(py, &conversation, operation, Some(wait))
         })
     }
 

@@ -119,9 +119,9 @@ pub(crate) trait Conversation {
     /// [Guarded]: guard
     fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent>;
     /// Copy a message that has to wait, since the application may change it meanwhile.
-    fn copy<'py>(&self, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    fn copy<'py>(&self, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let names = &self.host().names;
-        message::copy(message, [&names.body])
+        message::copy(message, names, [&names.body])
     }
     /// The waiter of a call that waits, if it may [go on at once](crate::base::waiter) from inside it.
     fn waiter(&self, _py: Python<'_>) -> PyResult<Option<Py<Waiter>>> {

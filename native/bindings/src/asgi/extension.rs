@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 use wire::Trailers;
 use wire::error::AppError;
 use wire::headers::has_member;
@@ -92,12 +92,10 @@ fn send_early_hint(exchange: &Exchange, kind: &Bound<'_, PyAny>, links: &Bound<'
 /// Take trailers, which are checked at once, and sent when they are complete.
 fn send_trailers(exchange: &Exchange, kind: &Bound<'_, PyAny>, message: &Bound<'_, PyAny>) -> PyResult<()> {
     let mut lines = Trailers::default();
-    if message.contains("headers")? {
-        for header in message.get_item("headers")?.try_iter()? {
-            with_pair(&header?, |name, value| add_trailer(&mut lines, name, value))?;
-        }
+    for header in message.call_method1("get", ("headers", PyTuple::empty(message.py())))?.try_iter()? {
+        with_pair(&header?, |name, value| add_trailer(&mut lines, name, value))?;
     }
-    let more_trailers = message.contains("more_trailers")? && message.get_item("more_trailers")?.is_truthy()?;
+    let more_trailers = message.call_method1("get", ("more_trailers", false))?.is_truthy()?;
     let wanted = !more_trailers && accepts_trailers(exchange, message.py())?;
     // All this may have run code of the application that has sent the last ones.
     let Some(mut trailers) = exchange.trailers.take() else {

@@ -1,49 +1,127 @@
 //! The messages that applications send, read in one pass.
 
-use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
 use wire::texts;
 
 use crate::base::ffi::dict::each_item;
 use crate::base::names::Names;
 use crate::base::objects::{copy_of, same};
 
-/// The keys of `http.response.start` and `http.response.body`; `None` if missing.
+/// A message of a response. A plain dict was read in one pass; anything else is asked, in the order of these calls, for
+/// the keys that are needed and no others, each of which is taken once.
+pub(crate) struct Message<'a, 'py> {
+    object: &'a Bound<'py, PyAny>,
+    values: Values<'py>,
+    /// Whether these are all: it was a plain dict.
+    is_read: bool,
+}
+
+/// The values of `http.response.start` and `http.response.body`; `None` if missing.
 #[derive(Default)]
-pub(crate) struct Message<'py> {
+struct Values<'py> {
     kind: Option<Bound<'py, PyAny>>,
     status: Option<Bound<'py, PyAny>>,
-    pub(crate) headers: Option<Bound<'py, PyAny>>,
-    pub(crate) body: Option<Bound<'py, PyAny>>,
+    headers: Option<Bound<'py, PyAny>>,
+    body: Option<Bound<'py, PyAny>>,
     more_body: Option<Bound<'py, PyAny>>,
     trailers: Option<Bound<'py, PyAny>>,
 }
 
-impl<'py> Message<'py> {
+impl<'a, 'py> Message<'a, 'py> {
     #[inline]
-    pub(crate) fn read(message: &Bound<'py, PyAny>, names: &Names) -> PyResult<Self> {
-        if let Ok(message) = message.cast_exact::<PyDict>()
-            && let Some(parts) = Self::walk(message, names)
-        {
-            return Ok(parts);
-        }
-        Self::look_up(message, names)
+    pub(crate) fn read(message: &'a Bound<'py, PyAny>, names: &Names) -> Self {
+        let mut values = Values::default();
+        let is_read = message.cast_exact::<PyDict>().is_ok_and(|message| values.walk(message, names));
+        Self { object: message, values, is_read }
     }
 
-    /// Go through a dict: cheaper than a search for each key, since the keys of most messages are the interned strings
-    /// that `names` has. `None` if there is a key that only a search can compare.
+    /// `message["type"]`
     #[inline]
-    fn walk(message: &Bound<'py, PyDict>, names: &Names) -> Option<Self> {
-        let mut parts = Self::default();
-        let readable = each_item(message, |key, value| {
-            if let Some(place) = parts.place(names, |name| same(key, name)) {
+    pub(crate) fn kind(&mut self, names: &Names) -> PyResult<Bound<'py, PyAny>> {
+        self.required(|values| values.kind.take(), &names.r#type)
+    }
+
+    /// `message["status"]`
+    #[inline]
+    pub(crate) fn status(&mut self, names: &Names) -> PyResult<Bound<'py, PyAny>> {
+        self.required(|values| values.status.take(), &names.status)
+    }
+
+    /// The fields of the response, if there are any.
+    #[inline]
+    pub(crate) fn headers(&mut self, names: &Names) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.optional(|values| values.headers.take(), &names.headers, |py| PyTuple::empty(py).into_any())
+    }
+
+    /// The piece of the body, if there is one.
+    #[inline]
+    pub(crate) fn body(&mut self, names: &Names) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.optional(|values| values.body.take(), &names.body, |py| names.empty_bytes.bind(py).clone().into_any())
+    }
+
+    /// Whether more of the body follows.
+    #[inline]
+    pub(crate) fn more_body(&mut self, names: &Names) -> PyResult<bool> {
+        self.flag(|values| values.more_body.take(), &names.more_body)
+    }
+
+    /// Whether trailers follow the body.
+    #[inline]
+    pub(crate) fn trailers(&mut self, names: &Names) -> PyResult<bool> {
+        self.flag(|values| values.trailers.take(), &names.trailers)
+    }
+
+    #[inline]
+    fn flag(
+        &mut self,
+        take: impl FnOnce(&mut Values<'py>) -> Option<Bound<'py, PyAny>>,
+        name: &Py<PyString>,
+    ) -> PyResult<bool> {
+        let no = |py| PyBool::new(py, false).to_owned().into_any();
+        self.optional(take, name, no)?.map_or(Ok(false), |flag| flag.is_truthy())
+    }
+
+    #[inline]
+    fn required(
+        &mut self,
+        take: impl FnOnce(&mut Values<'py>) -> Option<Bound<'py, PyAny>>,
+        name: &Py<PyString>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        take(&mut self.values).map_or_else(|| self.object.get_item(name), Ok)
+    }
+
+    #[inline]
+    fn optional(
+        &mut self,
+        take: impl FnOnce(&mut Values<'py>) -> Option<Bound<'py, PyAny>>,
+        name: &Py<PyString>,
+        default: impl FnOnce(Python<'py>) -> Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if self.is_read {
+            return Ok(take(&mut self.values));
+        }
+        self.object.call_method1("get", (name, default(self.object.py()))).map(Some)
+    }
+}
+
+impl<'py> Values<'py> {
+    /// Go through a dict: cheaper than a search for each key, since the keys of most messages are the interned strings
+    /// that `names` has. False, and nothing is set, if there is a key that only a search can compare.
+    #[inline]
+    fn walk(&mut self, message: &Bound<'py, PyDict>, names: &Names) -> bool {
+        let is_readable = each_item(message, |key, value| {
+            if let Some(place) = self.place(names, |name| same(key, name)) {
                 *place = Some(value);
                 return true;
             }
-            parts.set_by_text(key, value, names).is_some()
+            self.set_by_text(key, value, names).is_some()
         });
-        readable.then_some(parts)
+        if !is_readable {
+            *self = Self::default();
+        }
+        is_readable
     }
 
     /// Set the value of a key that is not the interned name but may equal it. `None` if only a search can compare the key.
@@ -76,71 +154,39 @@ impl<'py> Message<'py> {
             None
         }
     }
-
-    /// Ask a mapping of any kind.
-    #[cold]
-    fn look_up(message: &Bound<'py, PyAny>, names: &Names) -> PyResult<Self> {
-        let get = |name: &Py<PyString>| -> PyResult<Option<Bound<'py, PyAny>>> {
-            let value = message.call_method1("get", (name,))?;
-            Ok((!value.is_none()).then_some(value))
-        };
-        Ok(Self {
-            kind: Some(message.get_item(&names.r#type)?),
-            status: get(&names.status)?,
-            headers: get(&names.headers)?,
-            body: get(&names.body)?,
-            more_body: get(&names.more_body)?,
-            trailers: get(&names.trailers)?,
-        })
-    }
-
-    /// `message["type"]`
-    #[inline]
-    pub(crate) fn kind(&self, names: &Names) -> PyResult<&Bound<'py, PyAny>> {
-        self.kind.as_ref().ok_or_else(|| missing(&names.r#type))
-    }
-
-    /// `message["status"]`
-    #[inline]
-    pub(crate) fn status(&self, names: &Names) -> PyResult<&Bound<'py, PyAny>> {
-        self.status.as_ref().ok_or_else(|| missing(&names.status))
-    }
-
-    /// Whether trailers follow the body.
-    #[inline]
-    pub(crate) fn trailers(&self) -> PyResult<bool> {
-        self.trailers.as_ref().map_or(Ok(false), Bound::is_truthy)
-    }
-
-    /// Whether more of the body follows.
-    #[inline]
-    pub(crate) fn more_body(&self) -> PyResult<bool> {
-        self.more_body.as_ref().map_or(Ok(false), Bound::is_truthy)
-    }
 }
 
-/// A copy of `message`, for a `send()` that must wait: what the application does with its own meanwhile, and with the
-/// buffers in it, which have these names, changes nothing.
+/// A copy of `message`, for a `send()` that must wait: what the application does with its own meanwhile, with the list of
+/// headers in it and with the buffers, which have these names, changes nothing. Only plain dicts are copied: other objects may
+/// answer in their own way, and are asked after the wait. Objects without a type are refused at once.
 #[cold]
 pub(crate) fn copy<'py, const N: usize>(
     message: &Bound<'py, PyAny>,
+    names: &Names,
     buffers: [&Py<PyString>; N],
-) -> PyResult<Bound<'py, PyDict>> {
-    let copy = message.py().get_type::<PyDict>().call1((message,))?.cast_into::<PyDict>()?;
+) -> PyResult<Bound<'py, PyAny>> {
+    message.get_item(&names.r#type)?;
+    let Ok(message) = message.cast_exact::<PyDict>() else { return Ok(message.clone()) };
+    let copy = message.copy()?;
+    if let Some(headers) = copy.get_item(&names.headers)?
+        && let Ok(headers) = headers.cast_exact::<PyList>()
+    {
+        copy.set_item(&names.headers, headers.get_slice(0, headers.len()))?;
+    }
     for name in buffers {
         if let Some(buffer) = copy.get_item(name)?
             && !buffer.is_exact_instance_of::<PyBytes>()
             && !buffer.is_none()
         {
-            copy.set_item(name, copy_of(&buffer)?)?;
+            match copy_of(&buffer) {
+                Ok(bytes) => copy.set_item(name, bytes)?,
+                // It is refused where it is needed, as it is by a `send()` that need not wait.
+                Err(error) if error.is_instance_of::<PyException>(message.py()) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
-    Ok(copy)
-}
-
-#[cold]
-fn missing(name: &Py<PyString>) -> PyErr {
-    Python::attach(|py| PyKeyError::new_err((name.clone_ref(py),)))
+    Ok(copy.into_any())
 }
 
 /// Call `with` for each field that is a tuple of two `bytes`. Returns `false` at the first other field, or if `headers` is

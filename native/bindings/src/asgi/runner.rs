@@ -1,6 +1,7 @@
 //! From a request to its application: the scope, the exchange and the task, for the connections of one event loop.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
@@ -22,7 +23,7 @@ use crate::base::ffi::call::copy_context;
 use crate::base::ffi::refcount::{is_held_by, is_known_to};
 use crate::base::ffi::thread_bound::bury;
 use crate::base::reuse::{SpareObject, Stats, Stock};
-use crate::base::task::{EagerCall, Keywords, Reentrance, Start, is_empty};
+use crate::base::task::{EagerCall, Keywords, Reentrance, Start, StepPace, is_empty};
 
 /// Cycles kept: as many as applications that run inside one another, which are few.
 const MAX_SPARE_CYCLES: usize = 8;
@@ -34,6 +35,9 @@ pub(crate) struct Runner {
     /// Cycles whose application ended in its first turn and kept no reference: they serve the next requests.
     spare_cycles: Stock<Served>,
     eager_call: EagerCall,
+    /// Without it every task may start eagerly: limits count those that have not, and a place is handed on inside the
+    /// end of another request.
+    pace: Option<StepPace>,
     reentrance: Reentrance,
     new_context: Py<PyAny>,
     /// `utils.run_asgi` and `utils.end_with`
@@ -77,7 +81,10 @@ impl Runner {
         let direct_app = py.import("uvicorn.middleware.proxy_headers")?.call_method1("app_without_fields", (&app,))?;
         let reuse = host.settings.reuse;
         let event_loop = host.event_loop.bind(py);
+        let gate = Gate::of_state(host.state.bind(py), config, event_loop)?;
+        let is_limited = gate.is_some() || host.settings.limit_concurrency.is_some();
         Ok(Self {
+            pace: (!is_limited).then(|| StepPace::new(&host.settings)),
             scope: ScopeTemplate::new(config, &host.settings, &host.names, host.tracing.is_some())?,
             spare_cycles: Stock::new(MAX_SPARE_CYCLES, reuse),
             eager_call: EagerCall::new(host.task_class.bind(py), event_loop, &host.names, reuse)?,
@@ -85,7 +92,7 @@ impl Runner {
             new_context: py.import("contextvars")?.getattr("Context")?.unbind(),
             run_asgi: py.import("uvicorn.protocols.utils")?.getattr("run_asgi")?.unbind(),
             end_with: py.import("uvicorn.protocols.utils")?.getattr("end_with")?.unbind(),
-            gate: Gate::of_state(host.state.bind(py), config, event_loop)?,
+            gate,
             connections: Connections::new(&host.state.bind(py).getattr("connections")?)?,
             app: host.wrapped(app)?,
             direct_app: if direct_app.is_none() { None } else { Some(host.wrapped(direct_app)?) },
@@ -306,11 +313,15 @@ impl Runner {
         start: Start,
     ) -> PyResult<()> {
         let host = &self.host;
+        let (start, begun) = self.paced(py, start)?;
         bury();
         let spare = self.spare_cycles.take(|served| served.is_forgotten(py));
         let served = spare.map_or_else(|| Served::new(py, &self.host.spare_calls), Ok)?;
         served.prepare(py, conversation, app);
         let started = self.task(py, &served, start);
+        if let (Some(pace), Some(begun)) = (&self.pace, begun) {
+            pace.end(begun);
+        }
         if served.cycle.get().is_over() {
             // The task goes first, because it holds cycle and context.
             let keywords = started.map(|(_task, keywords)| keywords);
@@ -330,6 +341,17 @@ impl Runner {
             task.call_method1("add_done_callback", (end,))?;
         }
         keywords.map_or(Ok(()), |keywords| self.give(py, keywords))
+    }
+
+    /// How a task starts by the pace of those before it; and when it begins, if its first step is to be measured.
+    #[inline]
+    fn paced(&self, py: Python<'_>, start: Start) -> PyResult<(Start, Option<Instant>)> {
+        let Some(pace) = self.pace.as_ref().filter(|_| start == Start::Eagerly) else { return Ok((start, None)) };
+        match pace.next() {
+            (true, begun) => Ok((start, begun)),
+            // The loop may have got a task factory since the connection was made.
+            (false, _) => Ok((Start::of(&self.host, py)?.later(), None)),
+        }
     }
 
     /// Take back the keywords of a task's start.

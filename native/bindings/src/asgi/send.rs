@@ -24,25 +24,27 @@ pub(crate) fn send(this: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<
         return Ok(Sent::Done);
     }
     let names = &host.names;
-    let parts = Message::read(message, names)?;
-    let kind = parts.kind(names)?;
+    let mut parts = Message::read(message, names);
+    let kind = &parts.kind(names)?;
     match this.state() {
         State::Idle if host.response_start.is(kind)? => {
-            start(this, &parts)?;
+            let status = parts.status(names)?;
+            start(this, kind, &status, parts.headers(names)?.as_ref())?;
             this.set_state(State::Started);
-            if parts.trailers()? && host.settings.offers("http.response.trailers") {
+            if parts.trailers(names)? && host.settings.offers("http.response.trailers") {
                 this.trailers.set(Some(Box::default()));
             }
         }
         State::Started if host.response_body.is(kind)? => {
-            let follows = match parts.more_body()? {
+            let follows = match parts.more_body(names)? {
                 true => Follows::Body,
                 false if this.expects_trailers() => Follows::Trailers,
                 false => Follows::Nothing,
             };
             // Any other buffer is copied: the application may reuse it as soon as this returns.
             let copy;
-            let body = match parts.body.as_ref().map(|body| (body, body.cast_exact::<PyBytes>())) {
+            let body = parts.body(names)?;
+            let body = match body.as_ref().map(|body| (body, body.cast_exact::<PyBytes>())) {
                 None => None,
                 Some((_, Ok(bytes))) => Some(bytes),
                 Some((other, Err(_))) if other.is_none() => None,
@@ -70,12 +72,15 @@ pub(crate) fn send(this: &Rc<Exchange>, message: &Bound<'_, PyAny>) -> PyResult<
 
 /// Encode the head of the response, and log it.
 #[inline]
-fn start(exchange: &Exchange, message: &Message<'_>) -> PyResult<()> {
+fn start(
+    exchange: &Exchange,
+    kind: &Bound<'_, PyAny>,
+    status: &Bound<'_, PyAny>,
+    headers: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
     let Exchange { host, stream, .. } = exchange;
-    let kind = message.kind(&host.names)?;
     let py = kind.py();
-    let status = final_status(message.status(&host.names)?)?;
-    let headers = message.headers.as_ref();
+    let status = final_status(status)?;
     let own = exchange.own_field(py);
     let own = own.as_ref();
     if !stream.start(py, status, headers, own)? {

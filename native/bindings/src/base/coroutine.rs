@@ -31,6 +31,17 @@ pub(crate) fn reused() -> PyErr {
     PyRuntimeError::new_err("cannot reuse already awaited coroutine")
 }
 
+/// `error` as a coroutine raises it: a `StopIteration` would end it as a return does, and is a `RuntimeError` (PEP 479).
+#[cold]
+pub(crate) fn contained(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyStopIteration>(py) {
+        return error;
+    }
+    let raised = PyRuntimeError::new_err("coroutine raised StopIteration");
+    raised.set_cause(py, Some(error));
+    raised
+}
+
 /// The result of a coroutine's `send()` and `throw()`: the object it waits for, or its result in an exception.
 pub(crate) fn outcome(turn: Turn) -> PyResult<Py<PyAny>> {
     match turn {

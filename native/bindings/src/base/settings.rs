@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) linger: Duration,
     pub(crate) last_call: Duration,
     pub(crate) max_eager_requests: usize,
+    pub(crate) longest_eager_step: Duration,
+    pub(crate) eager_steps_per_look: u32,
     /// `UVICORN_POISON=1` in the environment poisons.
     pub(crate) reuse: Reuse,
     pub(crate) shortcuts: Shortcuts,
@@ -78,6 +80,8 @@ impl Settings {
             linger: seconds(&constants, "LINGER_SECONDS")?.unwrap_or_default(),
             last_call: seconds(&constants, "LAST_REQUEST_SECONDS")?.unwrap_or_default(),
             max_eager_requests: constants.getattr("MAX_EAGER_REQUESTS")?.extract()?,
+            longest_eager_step: seconds(&constants, "LONGEST_EAGER_STEP")?.unwrap_or_default(),
+            eager_steps_per_look: constants.getattr("EAGER_STEPS_PER_LOOK")?.extract()?,
             reuse: match std::env::var_os("UVICORN_POISON") {
                 Some(value) if value == "1" => Reuse::Poison,
                 _ if shortcuts.take(Shortcut::Reuse) => Reuse::On,

@@ -2,6 +2,7 @@
 //! `asyncio.Task(cycle, eager_start=True)`.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,6 +13,7 @@ use super::ffi::{call, dict, refcount};
 use super::home::Home;
 use super::names::Names;
 use super::reuse::{Reuse, Single};
+use super::settings::Settings;
 use super::shortcuts::Shortcut;
 
 /// How the tasks of a connection are started.
@@ -48,6 +50,39 @@ impl Start {
             true if home.eager && home.settings.shortcuts.take(Shortcut::Eager) => Self::Eagerly,
             true => Self::Later,
         })
+    }
+}
+
+/// Whether tasks are to start eagerly, by how long their first steps are: `Pace` of `protocols/http/pace.py`.
+pub(crate) struct StepPace {
+    longest: Duration,
+    period: u32,
+    left: Cell<u32>,
+    average: Cell<Duration>,
+}
+
+impl StepPace {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let (longest, period) = (settings.longest_eager_step, settings.eager_steps_per_look);
+        Self { longest, period, left: Cell::new(period), average: Cell::default() }
+    }
+
+    /// Whether the next task is to start eagerly; and when, if its first step is to be measured.
+    #[inline]
+    pub(crate) fn next(&self) -> (bool, Option<Instant>) {
+        let left = self.left.get().saturating_sub(1);
+        if left == 0 {
+            self.left.set(self.period);
+            return (true, Some(Instant::now()));
+        }
+        self.left.set(left);
+        (self.average.get() <= self.longest, None)
+    }
+
+    /// A step that began then has ended.
+    pub(crate) fn end(&self, begun: Instant) {
+        let step = begun.elapsed().min(self.longest * 2);
+        self.average.set((self.average.get() * 7 + step) / 8);
     }
 }
 

@@ -1,11 +1,10 @@
 //! The turns of one event loop: one query finds all ready sockets, which are served first come first served.
 //!
-//! The loop watches one descriptor, our epoll set, and calls [`Reactor::turn`]. A turn takes new connections, then
-//! serves one round of the sockets in the queue at its beginning, for [`TURN`] at most; the rest waits for the next
-//! turn, so that the loop's tasks and timers have theirs. While a round lasts, new connections and new input are looked
-//! for every [`LOOK`]: they get their places in the queue in the order in which they came, also while applications keep
-//! the loop busy. libuv accepts one connection per turn, so new clients of a busy server would wait until the load
-//! ends.
+//! The loop watches one descriptor, our epoll set, and calls [`Poller::turn`]. A turn takes new connections and looks
+//! for new input, which get their places in the queue in the order in which they came. Then it serves one round of the
+//! queue, for [`TURN`] at most; the rest waits for the turn that is scheduled for the next iteration, so that the loop's
+//! tasks and timers have theirs. libuv accepts one connection per turn, so new clients of a busy server would wait until
+//! the load ends.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -34,16 +33,9 @@ use crate::base::metrics::Metrics;
 use crate::base::panic::{Rehearsal, describe};
 use crate::base::places;
 use crate::base::shortcuts::{Shortcut, is_taken};
-use crate::base::turns::{AfterTurn, Turns};
+use crate::base::turns::{AfterTurn, HANDSHAKES, TURN, Turns};
 use crate::conn::grace::{Grace, lag_since};
 
-/// How long a turn may last before the loop's other callbacks have theirs; one request is never cut short.
-const TURN: Duration = Duration::from_millis(4);
-/// How often others are looked for meanwhile.
-const LOOK: Duration = Duration::from_millis(1);
-/// How much of a turn handshakes may take. One costs 0.1 to 0.7 milliseconds, a request 0.01: a storm of new clients
-/// would otherwise take whole turns from those that are served. The rest of them waits for the next turns.
-const HANDSHAKES: Duration = Duration::from_millis(1);
 /// The time for which a connection is left to other workers.
 const MOMENT: Duration = Duration::from_millis(1);
 /// Bytes of one read.
@@ -164,7 +156,7 @@ struct Caller {
     /// nothing that other connections need is kept on the stack: ready sockets are in a queue, with which a nested turn
     /// goes on.
     nests: bool,
-    /// `turn` of the `Poller`, bound, while the loop watches.
+    /// `scheduled_turn` of the `Poller`, bound, while the loop watches.
     callback: RefCell<Option<Py<PyAny>>>,
 }
 
@@ -271,20 +263,22 @@ impl Reactor {
 
     pub(crate) fn ask_for_turn(&self, py: Python<'_>) -> PyResult<()> {
         let Some(callback) = self.caller.callback(py) else { return Ok(()) };
-        if self.scheduled.replace(true) {
+        if self.scheduled.get() {
             return Ok(());
         }
         if self.caller.is_closed(py)? {
             // The loop will never take a turn again.
             return self.bury(py);
         }
-        self.caller.call_soon(py, callback)
+        // Before the call: what it collects may ask for a turn, too, and each that is scheduled schedules another.
+        self.scheduled.set(true);
+        // After a failure `turn` must not wait for one that never comes.
+        self.caller.call_soon(py, callback).inspect_err(|_| self.scheduled.set(false))
     }
 
-    /// Do the work that is due: called by the loop.
+    /// Do the work that is due.
     fn turn(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.rehearsal.happen_in("turn");
-        self.scheduled.set(false);
         let outer = self.turn.replace(Turn::Running);
         let mut buffer = self.buffer.take();
         buffer.resize(BUFFER_BYTES, 0);
@@ -304,7 +298,6 @@ impl Reactor {
     /// Serve the sockets in the queue, each once.
     fn round(self: &Rc<Self>, py: Python<'_>, buffer: &mut [u8]) -> PyResult<()> {
         let begin = Instant::now();
-        let mut looked = begin;
         let mut now = begin;
         let mut outcome = Ok(());
         let standing = self.ready.borrow().len();
@@ -341,10 +334,6 @@ impl Reactor {
             }
             if now - begin >= TURN {
                 break;
-            }
-            if now - looked >= LOOK {
-                looked = now;
-                outcome = outcome.and(self.look(py));
             }
         }
         outcome
@@ -707,14 +696,13 @@ impl Poller {
         if reactor.caller.callback.borrow().is_some() {
             return Ok(());
         }
-        let turn = slf.getattr("turn")?;
         let poll = match reactor.poll.take() {
             Some(poll) => poll,
             None => Poll::new()?,
         };
-        reactor.caller.watch(py, &poll, &turn)?;
+        reactor.caller.watch(py, &poll, &slf.getattr("turn")?)?;
         reactor.poll.replace(Some(poll));
-        reactor.caller.callback.replace(Some(turn.unbind()));
+        reactor.caller.callback.replace(Some(slf.getattr("scheduled_turn")?.unbind()));
         Ok(())
     }
 }
@@ -727,13 +715,19 @@ impl Poller {
         Ok(Self { reactor: ThreadBound::new(Rc::new(reactor)) })
     }
 
-    /// Do the work that is due: called by the loop.
+    /// A socket is ready: called by the loop. Nothing is done if a turn is scheduled: two in one iteration would each
+    /// schedule another, and there would be one more in each iteration while there is work.
     fn turn(&self, py: Python<'_>) -> PyResult<()> {
+        if self.reactor.here()?.scheduled.get() { Ok(()) } else { self.scheduled_turn(py) }
+    }
+
+    /// Do the work that is due: called by the loop.
+    fn scheduled_turn(&self, py: Python<'_>) -> PyResult<()> {
         let reactor = self.reactor.here()?.clone();
+        reactor.scheduled.set(false);
         bury();
         catch_unwind(AssertUnwindSafe(|| reactor.turn(py))).unwrap_or_else(|payload| {
             reactor.turn.set(Turn::None);
-            reactor.scheduled.set(false);
             let text = describe(&*payload);
             reactor.logger.bind(py).call_method1("error", ("Native core panicked in %s: %s", "turn", text))?;
             reactor.ask_for_turn(py)

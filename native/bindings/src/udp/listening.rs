@@ -20,16 +20,12 @@ use super::socket::{Buffers, Sent, Socket};
 use super::timeouts::Timeouts;
 use crate::base::panic::describe;
 use crate::base::places;
-use crate::base::turns::Turns;
+use crate::base::turns::{HANDSHAKES, TURN, Turns};
 use crate::conn::grace::Pending;
 use crate::tcp::reactor::{Datagrams, Poller, Reactor};
 use crate::tcp::socket::Keeper as _;
 use crate::tcp::tls::config::{Current, TLSConfig};
 
-/// How long a turn reads packets and serves connections; what it has begun is never cut short.
-const TURN: Duration = Duration::from_millis(4);
-/// How much of a turn handshakes may take, as over TCP: the rest of them waits for the next turns.
-const HANDSHAKES: Duration = Duration::from_millis(1);
 /// New streams of one connection before others have their turn: as many as requests that begin at once.
 const MAX_OPENED: usize = 32;
 /// Calls of the kernel for one connection, of up to 40 KiB each, before others have their turn.

@@ -6,7 +6,7 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use wire::texts;
 use wire::ws::{is_close_code, truncate_reason};
 
@@ -97,13 +97,16 @@ impl Session {
                 Err(other) => other.into_inner().call_method0("encode")?.call_method0("decode")?.cast_into()?,
             };
             let encoded = text.to_str()?;
+            if !self.is_accepted() {
+                return self.send_other(message); // as for an accept: reading it can run code of the application
+            }
             self.core.count(places::MESSAGES_SENT);
             self.log_sent(py, 1, || PyBytes::new(py, encoded.as_bytes()))?;
             return self.write_text(py, &text, encoded.as_bytes());
         };
         let payload = as_bytes(payload)?;
         if !self.is_accepted() {
-            return self.send_other(message); // as for an accept: a buffer can be made by code
+            return self.send_other(message);
         }
         self.core.count(places::MESSAGES_SENT);
         self.log_sent(py, 2, || payload.clone())?;
@@ -155,7 +158,7 @@ impl Session {
         }
     }
 
-    fn app_close(&self, message: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn app_close(self: &Rc<Self>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = message.py();
         let code = look_up(message, &self.core.names.code)?;
         let number = match &code {
@@ -163,14 +166,20 @@ impl Session {
             Some(code) => code.extract::<u16>().ok().filter(|&code| is_close_code(code)),
         };
         let Some(number) = number else {
-            let code = py.get_type::<PyInt>().call1((code,))?;
+            let code = py.import("operator")?.call_method1("index", (code,))?;
             return Err(PyValueError::new_err(format!(
                 "Invalid close code {code}: 1000 to 1003, 1007 to 1014 or 3000 to 4999 can be sent."
             )));
         };
-        let reason = look_up(message, &self.core.names.reason)?.map(|reason| reason.extract::<String>()).transpose()?;
+        let reason = match look_up(message, &self.core.names.reason)? {
+            Some(reason) if reason.is_truthy()? => reason.extract::<String>()?,
+            _ => String::new(),
+        };
+        if !self.is_accepted() {
+            return self.send_other(message);
+        }
         self.ended.set(Some(Ended::Close));
-        self.close(py, number, truncate_reason(reason.as_deref().unwrap_or_default()))
+        self.close(py, number, truncate_reason(&reason))
     }
 
     // A response of the application's own.
@@ -290,8 +299,9 @@ impl Conversation for Session {
         Ok(event)
     }
 
-    fn copy<'py>(&self, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-        message::copy(message, [&self.core.names.bytes, &self.core.names.body])
+    fn copy<'py>(&self, message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let names = &self.core.names;
+        message::copy(message, names, [&names.bytes, &names.body])
     }
 
     fn send(self: Rc<Self>, message: &Bound<'_, PyAny>, in_turn: bool) -> PyResult<Sent> {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -272,6 +273,30 @@ def as_bytes(data: Any) -> bytes:
 def as_body(data: Any) -> bytes:
     """The bytes of a message's body, where None is an empty one, as with upstream."""
     return b"" if data is None else as_bytes(data)
+
+
+def copy_message(message: Any, *buffers: str) -> Any:
+    """Return a copy of an application's message, for a `send()` that must wait.
+
+    What the application does with its own meanwhile, with the list of headers in it and with the buffers, which have
+    these keys, changes nothing. Only plain dicts are copied: other objects may answer in their own way, and are asked
+    after the wait.
+
+    Raises:
+        TypeError: it is no message.
+        KeyError: it has no type.
+    """
+    message["type"]
+    if type(message) is not dict:
+        return message
+    copy = message.copy()
+    if type(copy.get("headers")) is list:
+        copy["headers"] = copy["headers"].copy()
+    for key in buffers:
+        if copy.get(key) is not None:
+            with suppress(Exception):  # it is refused where it is needed, as it is by a `send()` that need not wait
+                copy[key] = as_bytes(copy[key])
+    return copy
 
 
 def encode_chunk(body: bytes, last: bool) -> bytes:
