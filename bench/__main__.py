@@ -92,6 +92,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = int(importlib.import_module(f"bench.commands.{arguments[0]}").execute(chosen))
         sys.stdout.flush()
         return status
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] in ("bench", "uvicorn"):
+            raise
+        print(
+            f"bench: no module {exc.name} for {sys.executable}: run make bench-setup, then .venv/bin/python",
+            file=sys.stderr,
+        )
+        return 1
     except BenchError as exc:
         print(f"bench: {exc}", file=sys.stderr)
         return 2 if isinstance(exc, UsageError) else 1

@@ -55,6 +55,10 @@ def _run(stored: Result, result: Result) -> Conclusion:
     if failed := _failed(result):
         return failed
     now, then = _rates(result.samples), _rates(stored.samples)
+    if not now:
+        return Conclusion(
+            "all cases answered rightly; this tree is not among the targets, and only its rates are stored", False
+        )
     best, (_, connections) = max((rate, case) for case, rate in now.items())
     told = f"all cases answered rightly, {best:,.0f} requests/s at best ({connections} connections)"
     if report.machine(stored.environment) != report.machine(result.environment):

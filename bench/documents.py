@@ -16,7 +16,7 @@ from bench import publication, report
 from bench.errors import BenchError
 from bench.model import Result
 from bench.report import Table
-from bench.views import VIEWS, in_order
+from bench.views import VIEWS
 
 _BLOCK = re.compile(r"(<!-- bench:begin (\S+)(?: (\S+))? -->\n)(.*?)(<!-- bench:end -->)", re.DOTALL)
 # All published results with their doubts.
@@ -55,8 +55,6 @@ def block(results: Sequence[Result], view: str | None) -> str:
         return UNMEASURED
     found = [(result, [table for table in VIEWS[name](result) if table.rows]) for result in results]
     joined = _joined(table for _, tables in found for table in tables)
-    if name == "headline":
-        joined = [in_order(table) for table in joined]
     shown = [report.markdown(table).rstrip() for table in joined]
     # Parts without a table in this view are not named as its source.
     told = source([result for result, tables in found if tables] or results)

@@ -70,11 +70,22 @@ def cores(wanted: int = 1) -> Cores:
 
     Nothing is pinned on a single core, or when no cores are wanted.
     """
-    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    available = _available()
     if len(available) < 2 or wanted < 1:
         return Cores((), ())
     count = max(1, min(wanted, len(available) - 1))
     return Cores(tuple(available[-count:]), tuple(available[:-count]))
+
+
+def together(count: int) -> Cores:
+    """Have server and client share `count` cores, or all if there are fewer."""
+    shared = tuple(_available()[:count])
+    return Cores(shared, shared)
+
+
+def _available() -> list[int]:
+    """The cores that this process may use; none where the system cannot pin."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def describe(targets: Sequence[Target], pinning: Cores) -> dict[str, Any]:
@@ -126,9 +137,12 @@ def _trees(described: Mapping[str, Any]) -> dict[tuple[str, str], str]:
 
 
 def commit(root: Path) -> str:
-    """The commit of a tree, with `+` when the server's files differ from it; `unknown` outside git."""
+    """The commit of a tree, with `+` when the server's files differ from it; `unknown` outside git, or without it."""
     git = ["git", "-C", str(root)]
-    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    except FileNotFoundError:
+        return "unknown"
     if head.returncode != 0:
         return "unknown"
     changed = subprocess.run([*git, "status", "--porcelain", "--", *CODE], capture_output=True, text=True)
@@ -156,7 +170,10 @@ def _target(target: Target) -> dict[str, Any]:
     done = subprocess.run(probe, capture_output=True, text=True, cwd="/")
     if done.returncode != 0:
         raise BenchError(f"the interpreter of {target.name} does not work: {done.stderr.strip().splitlines()[-1]}")
-    found: dict[str, Any] = json.loads(done.stdout)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        raise BenchError(f"the interpreter of {target.name} is not Python: {python}") from None
     if root is not None:
         found["commit"], found["tree"] = commit(source_root(target) or root), tree(root)
         found["versions"].pop("uvicorn", None)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from bench import parts, report, scaling
 from bench.errors import BenchError
+from bench.losses import FLOOR
 from bench.model import Result
 from bench.report import Table
-from bench.views import FLOOR
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from bench.errors import BenchError
 
 # History of the JSON form: 1 = first.
 SCHEMA = 1
+# The share of one core from which on a server without a request polls.
+POLLING = 0.5
 # Under this name the data of a published result tell how it was measured: `about` and `commands` of its part then.
 MEASURED = "measured"
 
@@ -80,18 +82,37 @@ class ProcessUse:
 
 @dataclass(frozen=True)
 class Usage:
-    """What the server's process tree used during a burst; switches are context switches."""
+    """What the server's process tree used during a burst; switches are context switches.
+
+    `idle` is the share of one core that it used without a request, right after the burst, if it polls.
+    """
 
     user: float
     system: float
     voluntary_switches: int
     involuntary_switches: int
     processes: tuple[ProcessUse, ...]
+    idle: float = 0.0
 
     @property
     def cpu(self) -> float:
         """User and system time together, in seconds."""
         return self.user + self.system
+
+    def without_polling(self, idle: float, outside: float) -> Usage:
+        """Leave out what a server that polls used before and after the burst.
+
+        Args:
+            idle: the share of one core that it uses without a request; below `POLLING` nothing is left out.
+            outside: the seconds before and after the burst in which it was measured.
+        """
+        if idle < POLLING or self.cpu == 0.0:
+            return self
+        kept = max(0.0, 1.0 - idle * outside / self.cpu)
+        processes = tuple(dataclasses.replace(one, cpu=one.cpu * kept) for one in self.processes)
+        return dataclasses.replace(
+            self, user=self.user * kept, system=self.system * kept, processes=processes, idle=idle
+        )
 
 
 @dataclass(frozen=True)
@@ -260,6 +281,8 @@ def load(path: Path) -> Result:
         return from_json(path.read_text(encoding="utf-8"))
     except OSError as exc:
         raise BenchError(f"cannot read {path}: {exc.strerror or exc}") from None
+    except UnicodeDecodeError:
+        raise BenchError(f"{path}: not a stored result: not text") from None
     except BenchError as exc:
         raise BenchError(f"{path}: {exc}") from None
 

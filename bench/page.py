@@ -126,7 +126,9 @@ def _headline(result: Result) -> str:
         value, _, interval = times.partition(" ")
         said = f"{name}, {connections} connections: {after} of server CPU per request, upstream {before} {interval}"
         cards.append(f'<div class="card"><b>{escape(value)}&times;</b><span>{escape(said)}</span></div>')
-    return f'<h3>Less CPU per request than upstream</h3><div class="cards">{"".join(cards)}</div>' if cards else ""
+    return (
+        f'<h3>CPU per request, upstream over this fork</h3><div class="cards">{"".join(cards)}</div>' if cards else ""
+    )
 
 
 def _listing(lines: Sequence[str]) -> str:

@@ -15,11 +15,13 @@ RIVALS = {
     "fastpysgi": "fastpysgi",
     "granian": "granian",
     "upstream": "uvicorn 0.54",
+    "upstream:http=zttp": "uvicorn, zttp",
     "gunicorn": "gunicorn",
     "hypercorn": "hypercorn",
+    "daphne": "daphne",
 }
-# The headlines in the chart. Identical and pipelined requests, which flatter this server, are in the tables only.
-DRAWN = ("fastapi", "varying", "log", "echo")
+# The headlines in the chart. Repeated requests and pipelined ones, which flatter this server, are in the tables only.
+DRAWN = ("fastapi-api", "starlette", "django", "varying", "log-varying")
 OURS = "this fork"
 
 WIDTH, LABEL, FIGURE = 720, 110, 52

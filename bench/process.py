@@ -268,7 +268,10 @@ def read_figures(pid: int) -> ProcessFigures | None:
         cpu = process_clock(pid)
         voluntary = involuntary = 0
         for thread in os.listdir(f"/proc/{pid}/task"):
-            status = _status(f"/proc/{pid}/task/{thread}/status")
+            try:
+                status = _status(f"/proc/{pid}/task/{thread}/status")
+            except OSError:
+                continue  # it has ended since
             voluntary += status.get("voluntary_ctxt_switches", 0)
             involuntary += status.get("nonvoluntary_ctxt_switches", 0)
         name = Path(f"/proc/{pid}/comm").read_text().strip()

@@ -13,10 +13,13 @@ from bench.report import Table
 
 # The heading under which a document says where its figures come from.
 DOUBTS = "Where, when, and what to doubt"
+# Why a server is measured with options, too.
+VARIANT = "a variant, to compare one setting"
+NO_SERVER = "no ASGI server, a library on its own"
 # Beginnings of the titles of tables that only the report for a browser has: what follows from other tables, and what
 # interests developers of the server.
 ONLY_IN_REPORT = (
-    "where this tree does not win",  # `OPTIMIZATIONS.md` has those of all parts in one table
+    "where this fork does not win",  # `OPTIMIZATIONS.md` has those of all parts in one table
     "large bodies",
     "newcomers at a busy server",
     "CPU per request: median",
@@ -100,8 +103,9 @@ def _configurations(sections: Sequence[Section]) -> list[str]:
     found: dict[str, tuple[str, str]] = {}
     for one in sections:
         for label, described in one.result.environment.get("targets", {}).items():
-            if described.get("why"):
-                found.setdefault(label, (f"`{described['command']}`", described["why"]))
+            if described.get("command"):
+                why = VARIANT if ":" in label else described.get("why") or NO_SERVER
+                found.setdefault(label, (f"`{described['command']}`", why))
     if not found:
         return []
     rows = tuple((label, *told) for label, told in found.items())

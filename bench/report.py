@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench import stats
+from bench import scenario, stats
 from bench.errors import BenchError
 from bench.model import Sample, usable
 from bench.stats import Interval
@@ -23,9 +23,9 @@ class Table:
 
 
 def is_text(table: Table, number: int) -> bool:
-    """Whether a column reads as text: it is the first, or most of its cells that say something begin with a letter."""
+    """Whether a column reads as text: it is the first, or most of its cells begin with a letter or a backtick."""
     said = [row[number] for row in table.rows if row[number] not in ("", "-")]
-    return number == 0 or 2 * sum(cell[0].isalpha() for cell in said) > len(said)
+    return number == 0 or 2 * sum(cell[0].isalpha() or cell[0] == "`" for cell in said) > len(said)
 
 
 def markdown(table: Table) -> str:
@@ -51,8 +51,10 @@ def without_constants(table: Table, columns: Mapping[str, str]) -> Table:
     return Table(title, tuple(table.columns[number] for number in kept), rows, table.note)
 
 
-def micros(seconds: float) -> str:
-    """A short time in the unit that fits it."""
+def micros(seconds: float | None) -> str:
+    """A short time in the unit that fits it; a dash if it is not known."""
+    if seconds is None:
+        return "-"
     if seconds >= 1:
         return f"{seconds:.2f} s"
     if seconds >= 0.001:
@@ -74,14 +76,41 @@ class Metric:
     key: str
 
     def of(self, sample: Sample) -> float | None:
-        """The figure; None when it was not measured. Raises BenchError for a sample without a burst."""
+        """The figure; None when it was not measured, or by too few requests.
+
+        Raises BenchError for a sample without a burst.
+        """
         if self.key == "cpu":
             return sample.cpu_per_request if sample.usage else None
         if self.key == "rps":
             return sample.rps
         if self.key == "memory":
             return float(sample.memory.settled_pss) if sample.memory else None
-        return float(getattr(sample.latency, self.key)) if sample.latency else None
+        return percentile(sample, self.key)
+
+
+# Requests of a burst that a percentile needs, so that at least two took longer.
+FEWEST = {"p99": 200, "p999": 2000}
+
+
+def timed(sample: Sample) -> int:
+    """Requests of a burst that latencies are known of: with `accept` those of newcomers alone."""
+    if sample.load.tool == ARRIVALS:
+        return sample.load.connections
+    return sample.burst.requests if sample.burst else 0
+
+
+def percentile(sample: Sample, field: str) -> float | None:
+    """A figure of the latency of a burst; None when it was not measured, or by too few requests."""
+    if sample.latency is None or timed(sample) < FEWEST.get(field, 0):
+        return None
+    return float(getattr(sample.latency, field))
+
+
+def middle(group: Sequence[Sample], field: str) -> float | None:
+    """The median of a figure of the latency over bursts; None where half of the bursts or more have none."""
+    known = [value for sample in group if (value := percentile(sample, field)) is not None]
+    return stats.median(known) if 2 * len(known) > len(group) else None
 
 
 METRICS = (
@@ -92,6 +121,8 @@ METRICS = (
     Metric("p99.9", "less", "p999"),
     Metric("requests per second", "more", "rps"),
 )
+# Figures that say nothing of workloads that are bound by these: work that is not counted, and the client's rate.
+SAYING_NOTHING = {"other work": ("cpu", "rps", "memory"), "rate": ("rps",)}
 
 
 # From fewer blocks an interval holds what it says, but it is so wide that little can be shown.
@@ -127,11 +158,13 @@ class Comparison:
 def compare(samples: Sequence[Sample], metric: Metric) -> Comparison | None:
     """Pair the bursts of each block; pairs with a void burst are left out.
 
-    None when the figure was not measured; raises BenchError when no pair remains.
+    None when the figure was not measured, or says nothing of this workload; raises BenchError when no pair remains.
     """
     found = paired(samples)
     if not found:
         raise BenchError(_why_nothing(samples))
+    if says_nothing(samples[0].workload, metric):
+        return None
     values = [_values(pairs, metric) for pairs in found]
     flat = [pair for group in values for pair in group]
     if not flat:
@@ -144,6 +177,12 @@ def compare(samples: Sequence[Sample], metric: Metric) -> Comparison | None:
         len(flat),
         sum(bool(group) for group in values),
     )
+
+
+def says_nothing(name: str, metric: Metric) -> bool:
+    """Whether a figure says nothing of a workload."""
+    workload = scenario.WORKLOADS.get(name)
+    return workload is not None and metric.key in SAYING_NOTHING.get(workload.bound_by, ())
 
 
 def paired(samples: Sequence[Sample]) -> list[list[tuple[Sample, Sample]]]:
@@ -239,10 +278,9 @@ def latency_table(samples: Sequence[Sample]) -> Table:
     """Every percentile of each case: medians over the bursts that count."""
     rows = []
     for case, group in groups(samples).items():
-        known = [sample.latency for sample in usable(group) if sample.latency]
-        if known:
-            middle = (stats.median([getattr(one, field) for one in known]) for field in PERCENTILES)
-            rows.append((*case.cells(), *map(micros, middle)))
+        found = [middle(usable(group), field) for field in PERCENTILES]
+        if any(found):
+            rows.append((*case.cells(), *map(micros, found)))
     return without_constants(Table("latency", (*CASE_COLUMNS, *PERCENTILES.values()), tuple(rows)), CONSTANT)
 
 

@@ -20,7 +20,7 @@ from bench.errors import BenchError, LoadError, NotReady, ServerError, last_line
 from bench.load import generators
 from bench.load.base import Aim, Generator, verdict
 from bench.load.own import MARKED
-from bench.model import Burst, Load, Machine, Sample
+from bench.model import POLLING, Burst, Load, Machine, Sample
 from bench.plan import Block, Scenario
 from bench.process import Elsewhere, MemoryWatch, Request, Server
 from bench.scenario import Knobs, Mode
@@ -70,6 +70,8 @@ class Runner:
         self.application_directory = application_directory
         self.port = port
         self.cores = cores
+        #: Where to serve a mode and to drive the load.
+        self.place: Callable[[Mode], Cores] = lambda mode: cores
         self.warm_up = warm_up
         self.tolerated = tolerated
         self.knobs = knobs or Knobs()
@@ -89,6 +91,7 @@ class Runner:
 
         A server that idles beside the one under measurement is not idle: some spin, most have threads that wake up.
         """
+        self.cores = self.place(block.scenario.mode)
         for slot, side in enumerate(block.order):
             self.progress(f"{block.sides[side].label()} {block.scenario.workload.name}")
             sample = _blank(block, side, slot, self.knobs)
@@ -179,7 +182,7 @@ class Runner:
             target.label(),
             target.command(launch),
             port=port,
-            directory=self.application_directory or stage,
+            directory=self.application_directory or (Path("/") if target.loads_files else stage),
             log=stage / f"server-{port}.log",
             environment={**environ, **self.knobs.environment(), **extra},
             cores=self.cores.server,
@@ -259,14 +262,18 @@ class Runner:
                 )
                 elapsed = time.perf_counter() - begun
                 after, cores_after = server.figures(), environment.core_times()
-            time.sleep(SETTLE)
-            usage = whole = process.difference(before, after)
+            idle = idle_share(server, SETTLE)
+            if idle >= POLLING:  # unless it was the rest of the work
+                idle = min(idle, idle_share(server, 5 * SETTLE))
+            whole = process.difference(before, after)
             if len(marks) == 2:
                 usage = process.difference(*marks)
+            else:
+                usage = whole.without_polling(idle, max(0.0, elapsed - burst.seconds))
             memory = watch.settled(process.read_memory(server.pid))
         except (ServerError, LoadError) as exc:
             return replace(sample, void=str(exc))
-        used = whole.cpu + (0.0 if self.cores.server else client_cpu)
+        used = whole.cpu + (client_cpu if self.cores.client == self.cores.server else 0.0)
         machine = Machine(
             client_cpu=client_cpu / elapsed,
             foreign_cpu=environment.foreign_share(cores_before, cores_after, used, self.cores.server),
@@ -274,6 +281,13 @@ class Runner:
         )
         void = verdict(burst, scenario.load)
         return replace(sample, burst=burst, usage=usage, memory=memory, machine=machine, void=void)
+
+
+def idle_share(server: Server, seconds: float) -> float:
+    """The share of one core that a server uses in these seconds without a request. Raises ServerError."""
+    before, begun = server.figures(), time.perf_counter()
+    time.sleep(seconds)
+    return process.difference(before, server.figures()).cpu / (time.perf_counter() - begun)
 
 
 def run_generator(

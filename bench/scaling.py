@@ -2,8 +2,9 @@
 
 The model is Amdahl's for costs: with n processes a request needs c(n) = c(1) * (1 + s * (n - 1)) of CPU, where s is
 added by each further one through what they share: sockets of the kernel, memory bandwidth, caches, a lock. N cores then
-answer N / c(N) requests a second. It is fitted to the numbers of processes that have a core each, taken at the high end
-of its interval, and knows nothing of machines with several processors, nor of network cards.
+answer N / c(N) requests a second. It is fitted to the numbers of processes for which there are cores, N processes and
+their client on N of them, taken at the high end of its interval, and knows nothing of machines with several processors,
+nor of network cards.
 """
 
 from __future__ import annotations
@@ -25,34 +26,34 @@ FEWEST = 3
 class Row:
     """A server with one way to use cores.
 
-    `costs` are CPU seconds of a request, round by round, for each number of processes or loops.
+    `costs` are CPU seconds of a request, by round, for each number of processes or loops.
     """
 
     target: str
     kind: str
-    costs: Mapping[int, Sequence[float]]
+    costs: Mapping[int, Mapping[int, float]]
 
     def share(self, cores: int) -> float | None:
-        """What each further process adds at most, by those that have a core each.
+        """What each further process adds at most, by those for which there are cores.
 
         None if too few rounds are known, or numbers.
         """
-        first = self.costs.get(1, ())
+        first = self.costs.get(1, {})
         known = {count: costs for count, costs in self.costs.items() if 1 < count <= cores}
-        rounds = min([len(first), *map(len, known.values())]) if known else 0
-        if rounds < FEWEST:
+        rounds = set(first).intersection(*known.values()) if known else set()
+        if len(rounds) < FEWEST:
             return None
         below = sum((count - 1) ** 2 for count in known)
         # Least squares through the point (1, 1), for each round.
         shares = [
             sum((count - 1) * (costs[number] / first[number] - 1) for count, costs in known.items()) / below
-            for number in range(rounds)
+            for number in sorted(rounds)
         ]
         return max(0.0, stats.mean_interval(shares).high)
 
     def rate(self, cores: int, share: float) -> float:
         """Requests per second of a number of cores, by the model."""
-        return cores / (stats.median(self.costs[1]) * (1 + share * (cores - 1)))
+        return cores / (stats.median([*self.costs[1].values()]) * (1 + share * (cores - 1)))
 
 
 def _grouped(samples: Sequence[Sample]) -> Iterator[tuple[str, str, dict[int, list[Sample]]]]:
@@ -62,13 +63,18 @@ def _grouped(samples: Sequence[Sample]) -> Iterator[tuple[str, str, dict[int, li
         mode = parse_mode(sample.mode)
         kind = "processes" if mode.kind == "single" else mode.kind
         counts = found.setdefault((sample.target, kind), {})
-        counts.setdefault(max(mode.processes, mode.threads), []).append(sample)
+        counts.setdefault(mode.loops, []).append(sample)
     for (target, kind), counts in sorted(found.items(), key=lambda item: (item[0][0] != "ours", item[0])):
         yield target, kind, dict(sorted(counts.items()))
 
 
-def _costs(group: Sequence[Sample]) -> list[float]:
-    return [sample.cpu_per_request for sample in usable(group) if sample.usage]
+def _costs(group: Sequence[Sample]) -> dict[int, float]:
+    """By round, without the void ones."""
+    return {
+        number: sample.cpu_per_request
+        for number, sample in enumerate(group)
+        if sample.void is None and sample.usage is not None
+    }
 
 
 def rows(samples: Sequence[Sample]) -> list[Row]:
@@ -87,24 +93,26 @@ def tables(result: Result) -> list[Table]:
 def _measured(result: Result) -> Table:
     found = []
     for target, kind, counts in _grouped(result.samples):
-        first = _costs(counts.get(1, []))
+        first = [*_costs(counts.get(1, [])).values()]
         for count, group in counts.items():
-            costs = _costs(group)
+            costs = [*_costs(group).values()]
             if not costs:
                 found.append((target, kind, str(count), *["-"] * 4, f"failed: {group[0].void}"))
                 continue
             good = usable(group)
-            tails = [sample.latency.p99 for sample in good if sample.latency]
             times = f"{stats.median(costs) / stats.median(first):.2f}" if first else "-"
             spread = f"{report.micros(min(costs))} to {report.micros(max(costs))}"
-            p99 = report.micros(stats.median(tails)) if tails else "-"
+            p99 = report.micros(report.middle(good, "p99"))
             rate = f"{stats.median([sample.rps for sample in good]):,.0f}"
             found.append((target, kind, str(count), report.micros(stats.median(costs)), times, p99, rate, spread))
     columns = ("target", "of", "how many", "CPU/req", "times one", "p99", "req/s", "spread of CPU/req")
     return Table("several workers and event loops", columns, tuple(found), NOTE)
 
 
-NOTE = "CPU per request does not depend on how many cores there are for the load; requests per second and p99 do."
+NOTE = (
+    "N of them and their client, of N threads, share N cores, or all where there are fewer. Requests per second and "
+    "p99 are of both together; the measure is CPU per request."
+)
 
 
 def _model(result: Result) -> Table:
@@ -114,14 +122,21 @@ def _model(result: Result) -> Table:
         share = row.share(cores)
         # With the global interpreter lock, loops of one process share one core.
         if share is not None and not (row.kind == "threads" and _has_gil(result, row.target)):
-            rates = (f"{row.rate(count, share):,.0f}" for count in CORES)
-            found.append((row.target, row.kind, f"{share:.1%}", *rates))
-    columns = ("target", "of", "each further one adds at most", *(f"{count} cores, req/s" for count in CORES))
+            rates = (f"{_rounded(row.rate(count, share)):,.0f}" for count in CORES)
+            found.append((row.target, row.kind, f"{share:.0%}", *rates))
+    columns = ("target", "of", "each further one adds (high estimate)", *(f"{count} cores, req/s" for count in CORES))
     note = (
         "A model, not a measurement: CPU per request grows by the same share with each further process, the high end "
-        f"of the 95% interval of that share. Fitted to at most {cores} of them, as many as the machine has cores."
+        "of the 95% interval of that share. Requests per second are those of cores that only serve. Fitted to at most "
+        f"{cores} processes, as many as the machine has cores: an order of magnitude. "
+        "`python -m bench publish --everything` measures a larger machine."
     )
     return Table("by the model, for many cores", columns, tuple(found), note)
+
+
+def _rounded(value: float) -> float:
+    """Two digits: more would say more than a model knows."""
+    return float(f"{value:.1e}")
 
 
 def _has_gil(result: Result, target: str) -> bool:

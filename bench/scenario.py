@@ -16,11 +16,12 @@ from bench.load.websocket import document
 class Workload:
     """One kind of work. `app` names an attribute of `bench.apps`; `wsgi` its WSGI form where there is one.
 
-    `connections` is the default number of connections. `response_bytes` is the exact
-    body length of a right answer. `bound_by` says what limits the throughput: "server", "application" (a better server
-    gains little) or "waiting". `mount` is a path below which a server that can answers with files itself, in the place
-    of the application. `real` is the name of a real application (see `bench.applications`), which has an environment of
-    its own.
+    `connections` is the default number of connections. `response_bytes` is the exact body length of a right answer.
+    `bound_by` says what limits the throughput: "server", "application" (a better server gains little), "waiting",
+    "rate" (the client sends no faster), or "other work" (each server does as much as it can beside the timed requests,
+    so that its cost says nothing). `mount` is a path below which a server that can answers with files itself, in the
+    place of the application. `real` is the name of a real application (see `bench.applications`), which has an
+    environment of its own.
     """
 
     name: str
@@ -150,6 +151,7 @@ def _tokens(name: str, about: str, app: str) -> Workload:
         response_bytes=len(apps.HELLO),
         connections=500,
         generator="tokens",
+        bound_by="rate",
         options={"stream-path": apps.STREAM_PATH, "interval": str(apps.TOKEN_INTERVAL)},
     )
 
@@ -208,6 +210,7 @@ HTTP2 = (
             generator="beside",
             options={"downloads": "8", "download-path": "/download"},
             needs=needs,
+            bound_by="other work",
         )
         for name, through, needs in (("h2-beside", "", []), ("h2-beside-tls", " through TLS", ["tls"]))
     ),
@@ -247,7 +250,16 @@ VARYING = replace(
 )
 
 
-def _api(name: str, about: str, app: str, spaces: bool = False) -> Workload:
+VARYING_LOG = replace(
+    VARYING,
+    name="log-varying",
+    about="varying with the access log on, default settings",
+    access_log=True,
+    needs=frozenset({"access log"}),
+)
+
+
+def _api(name: str, about: str, app: str, spaces: bool = False, generator: str | None = None) -> Workload:
     """An API that validates a varying GET, waits 2 ms as if for a database, and answers with 2 KB of JSON."""
     answer = json.dumps(apps.api_document(1, 1), separators=(", ", ": ") if spaces else (",", ":"))
     return replace(
@@ -257,13 +269,21 @@ def _api(name: str, about: str, app: str, spaces: bool = False) -> Workload:
         app=app,
         response_bytes=len(answer),
         bound_by="application",
+        generator=generator,
     )
 
 
+# wrk leaves out the requests under way when a burst ends: with few requests in a burst, they are many of them.
 APIS = (
-    _api("fastapi-api", "FastAPI with Pydantic", "bench_apps_fastapi:application"),
+    _api("fastapi-api", "FastAPI with Pydantic", "bench_apps_fastapi:application", generator="closedloop"),
     _api("starlette", "Starlette", "bench_apps_starlette:api"),
-    _api("django", "Django with an asynchronous view and a form", "bench_apps_django:application", spaces=True),
+    _api(
+        "django",
+        "Django with an asynchronous view and a form",
+        "bench_apps_django:application",
+        spaces=True,
+        generator="closedloop",
+    ),
 )
 
 TLS_NEW = Workload(
@@ -338,6 +358,7 @@ TABLE = (
     ),
     IDENTICAL,
     VARYING,
+    VARYING_LOG,
     *APIS,
     Workload(
         "accept",
@@ -348,6 +369,7 @@ TABLE = (
         connections=300,
         generator="accept",
         options={"busy": "200", "busy-path": "/busy"},
+        bound_by="other work",
     ),
     Workload("churn", "hello, a connection per request", "hello", headers={"Connection": "close"}, response_bytes=13),
     Workload("tls", "hello through TLS", "hello", response_bytes=13, needs=frozenset({"tls"})),
@@ -450,6 +472,11 @@ class Mode:
     kind: str = "single"
     processes: int = 1
     threads: int = 1
+
+    @property
+    def loops(self) -> int:
+        """How many event loops serve, in all."""
+        return max(self.processes, self.threads)
 
     def __str__(self) -> str:
         count = {"processes": self.processes, "threads": self.threads}.get(self.kind)

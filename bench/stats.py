@@ -20,6 +20,10 @@ class Interval:
         """Whether the whole interval lies on one side of a point."""
         return self.low > point or self.high < point
 
+    def inverse(self) -> Interval:
+        """The interval of the reciprocal, of a ratio the other way round."""
+        return Interval(1 / self.value, 1 / self.high, 1 / self.low)
+
     def words(self, form: str = ".3f") -> str:
         """From where to where, for a reader."""
         return "not known" if math.isinf(self.high) else f"{self.low:{form}} to {self.high:{form}}"

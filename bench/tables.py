@@ -106,13 +106,14 @@ def speedups(result: Result) -> Table:
     """For each workload, the CPU per request of each other server relative to A."""
     found: dict[tuple[str, str, int, str], dict[str, str]] = {}
     for (workload, mode, connections, first, second), chosen in report.comparisons(result.samples).items():
-        if first != second:
-            found.setdefault((workload, mode, connections, first), {})[second] = _times(chosen)
+        times = MISSING if first == second else _times(chosen)
+        if times != MISSING:
+            found.setdefault((workload, mode, connections, first), {})[second] = times
     names = list(dict.fromkeys(name for row in found.values() for name in row))
     rows = tuple((*map(str, key), *(row.get(name, MISSING) for name in names)) for key, row in found.items())
     note = (
         "CPU per request of a server over that of A: the geometric mean of the pairs, and its 95% interval. Above 1, A "
-        "needs less; below 1, A loses."
+        "needs less; below 1, more; an interval that includes 1 shows no difference."
     )
     table = Table("CPU per request relative to A", ("workload", "mode", "conns", "A", *names), rows, note)
     return report.without_constants(table, {**report.CONSTANT, "A": "A is {}"})
@@ -202,7 +203,10 @@ def _hours(records: Mapping[str, Mapping[str, Any]]) -> Table:
         if workload in found
         for requests in (f"{found[workload]['requests']:,} in {found[workload]['seconds']:.0f} s",)
     )
-    note = "Proportional set size of the process tree; warm is after a twentieth of the requests."
+    note = (
+        "Proportional set size of the process tree; warm is after the first burst of two seconds, or after 900 "
+        "requests if those took longer."
+    )
     columns = ("workload", "target", "at rest", "warm", "at the end", "requests")
     return Table("memory after a busy hour's requests, MiB", columns, rows, note)
 
@@ -457,8 +461,8 @@ def latency(result: Result) -> list[Table]:
     rows = []
     for case, group in report.groups(result.samples).items():
         rate = group[0].load.rate or 0.0
-        known = [sample.latency for sample in usable(group) if sample.latency]
-        cells = [report.micros(stats.median([getattr(one, field) for one in known])) for field in TAIL] if known else []
+        known = [sample for sample in usable(group) if sample.latency]
+        cells = [report.micros(report.middle(known, field)) for field in TAIL] if known else []
         failed = "ok" if known else f"failed: {group[0].void}"
         if known and len(known) < len(group):
             failed = f"{len(group) - len(known)} of {len(group)} void"
@@ -472,12 +476,23 @@ def latency(result: Result) -> list[Table]:
     filled = tuple((*names, *(cells or [MISSING] * len(TAIL)), failed) for _, names, cells, failed in rows)
     capacities = ", ".join(f"{name} {rps:,.0f}/s" for name, rps in result.data["capacities"].items())
     note = (
-        (f"Shares of {slowest:,.0f} requests per second, what the slowest can do" if not several else SHARES_NOTE)
+        (f"Shares of {slowest:,.0f} requests per second, {_whose(result.data)}" if not several else SHARES_NOTE)
         + (f" (driven as fast as they go: {capacities})" if capacities else "")
         + ". Each request counts from the moment when it was due, whether or not it could be sent then."
     )
+    if any(MISSING in cells for _, _, cells, _ in rows):
+        fewest = f"{report.FEWEST['p99']:,} for p99 and {report.FEWEST['p999']:,} for p99.9"
+        note += f" - : fewer requests in a burst than the percentile needs, {fewest}."
     columns = (*(["workload"] if several else []), "arrivals", "conns", "target", *TAIL.values(), "status")
     return [Table("latency at fixed rates" + (", by workload" if several else ""), columns, filled, note)]
+
+
+def _whose(data: Mapping[str, Any]) -> str:
+    """Whose capacity the shares are of."""
+    capacities: Mapping[str, float] = data["capacities"]
+    name = next((name for name, rps in capacities.items() if rps == data["slowest"]), "")
+    is_slowest = not name or data["slowest"] == min(capacities.values())
+    return "what the slowest can do" if is_slowest else f"what {name} can do; slower servers are overloaded"
 
 
 def overload(result: Result) -> list[Table]:
@@ -493,8 +508,8 @@ def overload(result: Result) -> list[Table]:
                 f"{stormy['good']:,.0f}/s",
                 f"{stormy['good'] / record['capacity']:.2f}",
                 f"{stormy['refused']:,.0f}/s",
-                report.micros(calm["p99"]) if calm["p99"] else MISSING,
-                report.micros(stormy["p99"]) if stormy["p99"] else MISSING,
+                report.micros(calm["p99"]),
+                report.micros(stormy["p99"]),
                 f"{stormy['p99'] / calm['p99']:.1f}" if calm["p99"] and stormy["p99"] else MISSING,
             )
         )
@@ -504,6 +519,8 @@ def overload(result: Result) -> list[Table]:
         f"responses. Unloaded is a fifth of the capacity. The application waits {data['sleep_ms']:g} ms and "
         "computes for 1 ms."
     )
+    if any(MISSING in row for row in rows):
+        note += " - : no request was answered with 200."
     columns = ("target", "capacity", "offered", "goodput", "of capacity", "refused", "p99 unloaded", "p99", "times")
     return [Table("overload", columns, tuple(rows), note)]
 

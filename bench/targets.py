@@ -43,6 +43,10 @@ class Launch:
         """The arguments for TLS, where a server calls its two options so."""
         return [certificate, str(self.certificate), key, str(self.certificate)] if self.certificate else []
 
+    def switches(self) -> list[str]:
+        """The arguments for the options that are switched on."""
+        return [argument for name, argument in _SWITCHES.items() if name in self.options]
+
 
 @dataclass(frozen=True)
 class Target:
@@ -50,7 +54,9 @@ class Target:
 
     `python` says whose interpreter runs it: "ours", "peers", or "none" for a native program. `package` is what that
     imports. `distributions` are the packages whose versions belong to the result. `only` is the application that it is
-    in itself, where it runs no others. `why` says to a reader why this configuration is its best.
+    in itself, where it runs no others. One that `loads_files` loads the file of an application in the working directory
+    past `sys.modules`; started elsewhere, it finds the application as others do. `why` says to a reader why this
+    configuration is its best.
     """
 
     name: str
@@ -64,6 +70,7 @@ class Target:
     distributions: tuple[str, ...] = ()
     package: str = ""
     only: str = "hello"
+    loads_files: bool = False
     why: str = ""
 
     def label(self) -> str:
@@ -97,16 +104,18 @@ _UVICORN = {
     "ws": "ws",
     "keep-alive": "timeout-keep-alive",
     "max-requests": "limit-max-requests",
+    "jitter": "limit-max-requests-jitter",
+    "concurrency": "limit-concurrency",
 }
 
 # Options of this tree alone.
-_OURS = {"active": "limit-active-requests", "queue": "limit-queue"}
+_OURS = {"active": "limit-active-requests", "queue": "limit-queue", "tls": "tls"}
 
 # Over which version of HTTP clients come in workloads of HTTP/3: an option of the load generator.
 _OVER = "over"
 
-# What this tree alone has switched on by `=on`.
-_SWITCHES = ("request-id",)
+# Options that are switched on by `=on`, and what they are called on the command line of the server that has them.
+_SWITCHES = {"request-id": "--request-id", "flush": "--http1-pipeline-flush"}
 
 
 def _uvicorn(launch: Launch) -> list[str]:
@@ -126,8 +135,7 @@ def _uvicorn(launch: Launch) -> list[str]:
     for name, option in {**_UVICORN, **_OURS}.items():
         if name in launch.options:
             argv += [f"--{option}", launch.options[name]]
-    argv += [f"--{name}" for name in _SWITCHES if launch.options.get(name) == "on"]
-    return argv
+    return [*argv, *launch.switches()]
 
 
 def _granian(launch: Launch) -> list[str]:
@@ -139,7 +147,10 @@ def _granian(launch: Launch) -> list[str]:
     if "runtime" in launch.options:
         argv += ["--runtime-mode", launch.options["runtime"]]
     if "backpressure" in launch.options:
-        argv += ["--backlog", launch.options["backpressure"], "--backpressure", launch.options["backpressure"]]
+        # Its default backlog is 1,024; a smaller one would refuse connections that the limit lets wait.
+        backpressure = launch.options["backpressure"]
+        argv += ["--backlog", str(max(1024, int(backpressure))), "--backpressure", backpressure]
+    argv += launch.switches()
     argv += ["--access-log"] if launch.access_log else ["--log-level", "warning"]
     argv += launch.tls("--ssl-certificate", "--ssl-keyfile")
     if launch.mount is not None:
@@ -214,7 +225,7 @@ TABLE = (
         python="ours",
         features=_ASGI | _DEFLATE | _HTTP2 | _HTTP3 | _MOUNT,
         modes=frozenset({"single", "processes", "threads", "wsgi"}),
-        allowed=frozenset({*_UVICORN, *_OURS, *_SWITCHES, _OVER, "root"}),
+        allowed=frozenset({*_UVICORN, *_OURS, "request-id", _OVER, "root"}),
         distributions=("uvicorn", *_COMMON),
         package="uvicorn",
         why="its defaults: the native core, uvloop",
@@ -228,7 +239,8 @@ TABLE = (
         allowed=frozenset(_UVICORN),
         distributions=("uvicorn", *_COMMON, "zttp"),
         package="uvicorn",
-        why="installed with [standard], so its defaults are httptools and uvloop; zttp is a variant of its own",
+        why="installed with [standard], so its defaults are httptools and uvloop; zttp, which needs up to 10% less "
+        "CPU for plain requests and more for bodies, has rows of its own",
     ),
     Target(
         "granian",
@@ -236,10 +248,11 @@ TABLE = (
         _granian,
         features=_ASGI | _HTTP2 | _MOUNT,
         modes=frozenset({"single", "processes", "wsgi"}),
-        allowed=frozenset({"loop", "backpressure", "runtime"}),
+        allowed=frozenset({"loop", "backpressure", "runtime", "flush"}),
         distributions=("granian", "uvloop"),
         package="granian",
-        why="its defaults with uvloop installed; its multi-threaded runtime needs as much CPU, asyncio more",
+        why="its defaults with uvloop installed, which it then uses; neither --http 1 --no-ws, as in its own "
+        "benchmarks, nor --runtime-mode mt made a difference on one core (not published)",
     ),
     Target(
         "hypercorn",
@@ -270,7 +283,7 @@ TABLE = (
         allowed=frozenset({"keep-alive"}),
         distributions=("gunicorn", "gunicorn_h1c", "uvloop"),
         package="gunicorn.app.wsgiapp",
-        why="its own ASGI worker, with uvloop and its parser in C, which both are optional",
+        why="its own ASGI worker, with uvloop and its parser in C, both of which are optional",
     ),
     Target(
         "fastpysgi",
@@ -280,7 +293,8 @@ TABLE = (
         modes=frozenset({"single", "wsgi"}),
         distributions=("fastpysgi",),
         package="fastpysgi",
-        why="its defaults; it has one event loop and one parser",
+        loads_files=True,
+        why="the defaults of its command line, which has no other loop or parser",
     ),
     Target(
         "picows",
@@ -342,7 +356,8 @@ def interpreter(target: Target, workload: Workload | None = None) -> str:
     if not chosen and target.python == "ours":
         chosen = sys.executable
     if not chosen or not Path(chosen).exists():
-        raise BenchError(f"no interpreter for {target.name}: run make bench-setup, or set {variable}")
+        named = f" ({chosen}, from there, bench.toml or --python, does not exist)" if chosen else ""
+        raise BenchError(f"no interpreter for {target.name}: run make bench-setup, or set {variable}{named}")
     # Servers are started in other directories. A link to an interpreter stands for its environment: not to be resolved.
     return os.path.abspath(chosen)
 

@@ -40,6 +40,23 @@ def check(root: Path) -> None:
         raise BenchError(f"no checkout of this project at {root}: it has no {missing[0]}")
 
 
+def checkout(root: Path, commit: str) -> Path:
+    """The sources of a commit of the repository at `root`, in the user's cache.
+
+    Raises BenchError when that repository does not have it, as a clone of the last commits alone does not.
+    """
+    place = cache() / "checkouts" / commit
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent) as name:
+            packed, partial = Path(name) / "sources.tar", Path(name) / "sources"
+            partial.mkdir()
+            _output(["git", "archive", f"--output={packed}", commit, "uvicorn", "native"], root, {})
+            _output(["tar", "--extract", f"--file={packed}"], partial, {})
+            partial.rename(place)
+    return place
+
+
 @functools.cache
 def staged(root: Path, python: str) -> Path:
     """Where a tree is imported from, its native core built if it is not yet.

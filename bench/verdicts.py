@@ -53,12 +53,15 @@ def compare(result: Result) -> Iterator[str]:
             continue
         ratio = found.ratio
         if found.blocks < report.FEWEST_BLOCKS or not ratio.excludes(1.0):
-            why = "no difference in CPU is shown" if found.blocks > 1 else "one block shows no difference"
+            few = f"too few blocks ({found.blocks}) to tell a difference in CPU"
+            why = few if found.blocks < report.FEWEST_BLOCKS else "no difference in CPU is shown"
             yield f"{where}: {why} between {first} and {second} ({ratio.value:.2f}, {ratio.words('.2f')})"
         else:
-            better, worse = (first, second) if ratio.value > 1 else (second, first)
-            times = max(ratio.value, 1 / ratio.value)
-            yield f"{where}: {worse} needs {times:.2f} times the CPU per request of {better} ({ratio.words('.2f')})"
+            better, worse = first, second
+            if ratio.value < 1:
+                better, worse, ratio = second, first, ratio.inverse()
+            times = f"{ratio.value:.2f} times the CPU per request"
+            yield f"{where}: {worse} needs {times} of {better} ({ratio.words('.2f')})"
 
 
 def micro(result: Result) -> Iterator[str]:

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from bench import report, stats, tables
-from bench.errors import BenchError
+from bench import losses, report, stats, tables
 from bench.model import Result, Sample, usable
-from bench.report import METRICS, Table
+from bench.report import Table
 
-# The floor, which is not a server to compare with.
-FLOOR = "epoll"
-# A figure worse by this factor is listed even if the interval includes 1.
-WORSE = 1.05
-# The numbers of connections that readers of such figures know.
-OPENING = (1, 10, 50, 100)
 # What a reader looks for first, in this order, and what it is called.
 HEADLINES = {
-    "fastapi": "FastAPI JSON endpoint",
-    "varying": "GET, all requests different",
-    "log": "plain GET, default settings (access log to a file)",
-    "hello": "plain GET, access log off",
-    "echo": "10 KiB POST echoed",
+    "fastapi-api": "FastAPI: validation, a wait, 2 KB of JSON",
+    "starlette": "Starlette: a wait, 2 KB of JSON",
+    "django": "Django: a form, a wait, 2 KB of JSON",
+    "varying": "plain ASGI, 10,000 different GETs of a browser",
+    "log-varying": "the same with an access log, written to a file",
+    "echo": "plain ASGI, 10 KiB POST echoed, again and again",
+    "hello": "plain GET, again and again",
+    "identical": "a browser's GET, again and again",
     "pipeline": "16 pipelined GETs, which browsers do not send",
 }
 
@@ -65,9 +61,7 @@ def _cells(group: Sequence[Sample]) -> tuple[str, str, str, str]:
     good = usable(group)
     if not good:
         return ("-", "-", "-", f"failed: {group[0].void}" if group else "not measured")
-    latencies = [sample.latency for sample in good if sample.latency]
-    p50 = report.micros(stats.median([one.p50 for one in latencies])) if latencies else "-"
-    p99 = report.micros(stats.median([one.p99 for one in latencies])) if latencies else "-"
+    p50, p99 = (report.micros(report.middle(good, field)) for field in ("p50", "p99"))
     lost = len(group) - len(good)
     rate = f"{stats.median([sample.rps for sample in good]):,.0f}"
     return (rate, p50, p99, "ok" if not lost else f"{lost} of {len(group)} void")
@@ -79,10 +73,10 @@ def _change(row: Mapping[str, list[Sample]], names: Sequence[str]) -> str:
 
 
 def opening(result: Result) -> list[Table]:
-    """What readers look for first: few connections, upstream before and this tree after, through wrk."""
+    """What readers look for first: upstream before and this tree after, through wrk."""
     found: dict[str, dict[int, dict[str, list[Sample]]]] = {}
     for case, group in report.groups(result.samples).items():
-        if case.client == "wrk" and case.connections in OPENING and case.target in ("upstream", "ours"):
+        if case.client == "wrk" and case.target in ("upstream", "ours"):
             found.setdefault(case.workload, {}).setdefault(case.connections, {})[case.target] = group
     columns = ("connections", "requests/s before", "after", "times", *("p50 before", "after"), *("p99 before", "after"))
     return [
@@ -96,11 +90,11 @@ def _before_and_after(rows: Mapping[int, Mapping[str, list[Sample]]]) -> Iterato
         (rate, p50, p99, _), (rate_after, p50_after, p99_after, _) = (
             _cells(row.get(name, [])) for name in ("upstream", "ours")
         )
-        yield (str(count), rate, rate_after, _change(row, ("upstream", "ours")), p50, p50_after, p99, p99_after)
+        yield (f"{count:,}", rate, rate_after, _change(row, ("upstream", "ours")), p50, p50_after, p99, p99_after)
 
 
 def speedups(result: Result) -> list[Table]:
-    """CPU per request relative to the first server of each comparison."""
+    """CPU per request relative to the first server of each comparison, where they do the same work."""
     return [tables.speedups(result)]
 
 
@@ -111,17 +105,13 @@ def headline(result: Result) -> list[Table]:
         if workload in HEADLINES and (first, second) == ("ours", "upstream"):
             found = report.speedup(chosen)
             if found is not None:
-                times = f"{found.ratio.value:.1f} ({found.ratio.words('.1f')})"
+                times = f"{found.ratio.value:.2f} ({found.ratio.words('.2f')})"
                 row = (HEADLINES[workload], str(connections), report.micros(found.first), report.micros(found.second))
                 rows.append((*row, times))
     columns = ("server CPU per request, one process", "connections", "upstream 0.54.0", "this fork", "ratio")
-    return [in_order(Table("This fork and upstream", columns, tuple(rows)))]
-
-
-def in_order(table: Table) -> Table:
-    """The table of headlines with its rows in their order."""
     order = [*HEADLINES.values()]
-    return replace(table, rows=tuple(sorted(table.rows, key=lambda row: order.index(row[0]))))
+    rows.sort(key=lambda row: order.index(row[0]))
+    return [Table("This fork and upstream", columns, tuple(rows))]
 
 
 def servers(result: Result) -> list[Table]:
@@ -145,8 +135,34 @@ def cases(result: Result) -> list[Table]:
 
 
 def tails(result: Result) -> list[Table]:
-    """The 99th percentile of the latency by workload and server: the median of the bursts."""
-    return [_matrix(result, "p99", lambda name: True, _tail)]
+    """The median and the 99th percentile of the latency by workload and server: medians of the bursts."""
+    table = _matrix(result, "latency: p50 / p99", lambda name: True, _tail)
+    is_closed = all(one.load.tool in CLOSED and one.load.pipeline == 1 for one in result.samples)
+    return [replace(table, note=f"{table.note} {WAITING}") if is_closed else table]
+
+
+def arrivals(result: Result) -> list[Table]:
+    """The 99th percentile at each arrival rate: loads in rows, servers in columns."""
+    [table] = tables.latency(result)
+    server, p99 = table.columns.index("target"), table.columns.index("p99")
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in table.rows:
+        found.setdefault(row[:server], {})[row[server]] = row[p99]
+    return [_pivot("p99 by arrival rate", table.columns[:server], found, table.note)]
+
+
+def hours(result: Result) -> list[Table]:
+    """What each server holds after an hour's worth of requests: applications in rows, servers in columns."""
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for name, record in result.data["records"].items():
+        for one in record.get("hours", []):
+            grown = f"{(one['end'] - one['warm']) / 2**20:+.1f}"
+            found.setdefault((one["workload"],), {})[name] = f"{report.mib(one['end'])} ({grown})"
+    note = (
+        "Proportional set size of the process tree after at least 18,000 requests; in brackets the growth since the "
+        "first burst of two seconds, or since 900 requests if those took longer."
+    )
+    return [_pivot("memory after a busy hour's requests, MiB", ("workload",), found, note)]
 
 
 def _costs(result: Result, wanted: Callable[[str], bool]) -> Table:
@@ -158,22 +174,36 @@ def _matrix(
     result: Result, title: str, wanted: Callable[[str], bool], cell: Callable[[Sequence[Sample]], str]
 ) -> Table:
     """A row for each workload, a column for each server."""
-    found: dict[tuple[str, int], dict[str, str]] = {}
+    found: dict[tuple[str, ...], dict[str, str]] = {}
     for case, group in report.groups(result.samples).items():
         if wanted(case.target):
-            found.setdefault((case.workload, case.connections), {})[case.target] = cell(group)
-    names = list(dict.fromkeys(name for row in found.values() for name in row))
-    rows = tuple(
-        (name, str(count), *(row.get(one, "-") for one in names))
-        for (name, count), row in found.items()
-        if any(cell != "-" for cell in row.values())
-    )
-    return Table(title, ("workload", "conns", *names), rows, "- : not measured.")
+            found.setdefault((case.workload, str(case.connections)), {})[case.target] = cell(group)
+    table = _pivot(title, ("workload", "conns"), found, "- : not measured or not applicable.")
+    return replace(table, rows=tuple(row for row in table.rows if any(cell != "-" for cell in row[2:])))
+
+
+def _pivot(title: str, heads: Sequence[str], found: Mapping[tuple[str, ...], Mapping[str, str]], note: str) -> Table:
+    """A row for each key, whose parts `heads` names, and a column for each name under any of the keys."""
+    names = list(dict.fromkeys(name for cells in found.values() for name in cells))
+    rows = tuple((*key, *(cells.get(name, "-") for name in names)) for key, cells in found.items())
+    return Table(title, (*heads, *names), rows, note)
 
 
 def _tail(group: Sequence[Sample]) -> str:
-    known = [sample.latency.p99 for sample in usable(group) if sample.latency]
-    return report.micros(stats.median(known)) if known else "-"
+    good = [sample for sample in usable(group) if sample.latency]
+    if not good:
+        return "-" if usable(group) else "failed"
+    p50 = f"{report.micros(report.middle(good, 'p50'))} / "
+    middle = report.middle(good, "p99")
+    if middle is None:
+        return f"{p50}too few ({max(map(report.timed, good)):,})"
+    p99 = report.micros(middle)
+    unanswered = round(stats.median([sample.burst.unanswered for sample in good if sample.burst]))
+    connections = good[0].load.connections
+    if unanswered * 100 > connections:
+        # These have waited until the end.
+        p99 = f"over {p99}"
+    return p50 + (f"{p99}; {unanswered:,} of {connections:,} unanswered" if unanswered else p99)
 
 
 def _spread(group: Sequence[Sample]) -> str:
@@ -183,40 +213,15 @@ def _spread(group: Sequence[Sample]) -> str:
     return f"{stats.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
 
 
-def losses(result: Result) -> list[Table]:
-    """Every figure in which another server does better than this tree, beyond the noise, or may do so by much."""
-    every = report.comparisons(result.samples)
-    floors = {key[:3]: tables.floors({key: chosen}) for key, chosen in every.items() if key[3] == key[4]}
-    rows = []
-    for (workload, mode, connections, first, second), chosen in every.items():
-        if first != second and not second.startswith(FLOOR):
-            known = floors.get((workload, mode, connections), {})
-            rows += [(workload, *row) for row in _lost(second, chosen, known)]
-    columns = ("workload", "figure", "better", "this tree", "the other", "ratio", "95% interval", "certain")
-    note = "Not certain: the interval holds 1, so that it may be chance."
-    return [Table("where this tree does not win", columns, tuple(rows), note)]
-
-
-def _lost(name: str, chosen: Sequence[Sample], floors: Mapping[str, float]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for metric in METRICS:
-        try:
-            found = report.compare(chosen, metric)
-        except BenchError:
-            return []
-        if found is None:
-            continue
-        certain = found.words(floors.get(metric.key, 0.0)) == "B better"
-        worse = found.ratio.value if metric.better == "less" else 1 / found.ratio.value
-        if certain or (worse > WORSE and not found.ratio.excludes(1.0)):
-            figures = (report.figure(metric, found.first), report.figure(metric, found.second))
-            interval = found.ratio.words(".2f")
-            row = (metric.name, name, *figures, f"{found.ratio.value:.2f}", interval)
-            rows.append((*row, "yes" if certain else "no"))
-    return rows
-
+# Generators whose connections wait for a response.
+CLOSED = ("wrk", "closedloop", "httpx")
+WAITING = (
+    "Each connection waits for its response before its next request, so latency falls as throughput rises; for servers "
+    "at the same load see the fixed arrival rates. Medians, without intervals."
+)
 
 VIEWS: dict[str, Callable[[Result], list[Table]]] = {
+    "arrivals": arrivals,
     "before": before,
     "brief": brief,
     "cases": cases,
@@ -224,7 +229,8 @@ VIEWS: dict[str, Callable[[Result], list[Table]]] = {
     "details": details,
     "everything": everything,
     "headline": headline,
-    "losses": losses,
+    "hours": hours,
+    "losses": losses.tables,
     "opening": opening,
     "servers": servers,
     "speedups": speedups,

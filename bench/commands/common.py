@@ -31,6 +31,8 @@ from bench.targets import Target
 WIDTH = 160
 # The reason if a user interrupted the measurement.
 INTERRUPTED = "interrupted"
+# The generator without --tool, and the one that every workload of ordinary requests can have in its place.
+TOOL, PLAIN = "wrk", "closedloop"
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
@@ -43,7 +45,7 @@ def load_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=count, default=1, help="threads of the client (the server is not touched)")
     parser.add_argument("--seconds", type=duration, default=3.0, help="length of a burst (wrk: whole seconds)")
     parser.add_argument("--warm-up", type=duration_or_none, default=1.0, help="seconds of load before the first burst")
-    parser.add_argument("--tool", default="wrk", help="load generator (see: list)")
+    parser.add_argument("--tool", default=TOOL, help="load generator (see: list)")
     parser.add_argument("--rate", type=duration, help="requests per second, for generators with a fixed arrival rate")
     parser.add_argument("--mode", default="single", help="single, wsgi, processes=N")
     parser.add_argument("--server-cores", type=count, default=1, help="cores the server may use")
@@ -191,8 +193,12 @@ def scenarios(arguments: argparse.Namespace, workloads: Sequence[Workload], mode
     """
     found = []
     for workload in workloads:
-        tool = workload.generator or arguments.tool
-        rate = None if workload.generator else arguments.rate
+        own = workload.generator
+        if own == PLAIN and (arguments.tool != TOOL or arguments.rate):
+            # Its requests are ordinary ones, which others can send, too.
+            own = None
+        tool = own or arguments.tool
+        rate = None if own else arguments.rate
         generator = generators.require(tool)
         for connections in arguments.connections or [workload.connections]:
             load = Load(tool, connections, arguments.threads, arguments.seconds, rate, workload.pipeline)

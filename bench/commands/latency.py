@@ -89,6 +89,8 @@ class Measured:
             runner.samples = []
             blocks = plan.survey(closed[:1], able, rounds=1, seed=arguments.seed)
             trouble = common.measure(runner, blocks)
+            if trouble == common.INTERRUPTED:
+                raise KeyboardInterrupt
             found = found_capacities(runner.samples)
             if trouble or not found or (arguments.of and arguments.of not in found):
                 reason = trouble or "; ".join(sorted({sample.void or "" for sample in runner.samples}))

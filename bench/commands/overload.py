@@ -27,7 +27,7 @@ BUSY = Workload("busy", "10 ms of waiting and 1 ms of computing", "busy", respon
 # Connections that keep a server busy without a queue of any length, and a share of the capacity that leaves none.
 DRIVING, CALM = 32, 0.2
 # Options of a target that would refuse what it is driven with.
-LIMITS = ("active", "queue")
+LIMITS = ("active", "queue", "concurrency", "backpressure")
 
 Figures = dict[str, Any]
 

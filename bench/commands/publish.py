@@ -52,10 +52,6 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         common.print_table(campaign.plan(wanted), as_markdown=False)
         return 0
-    if not arguments.quick:
-        environment.await_calm(CALM, PATIENCE, common.told)
-    if arguments.again:
-        campaign.forget(wanted)
     if arguments.more:
         campaign.check_more(wanted)
     # Nothing is worse than to learn after half an hour that a server is missing.
@@ -63,6 +59,10 @@ def execute(arguments: argparse.Namespace) -> int:
         for word in shlex.split(line)[1:]:
             if word.partition(":")[0] in targets.TARGETS:
                 targets.find_all([word])
+    if not arguments.quick:
+        environment.await_calm(CALM, PATIENCE, common.told)
+    if arguments.again:
+        campaign.forget(wanted)
     failed = campaign.carry_out(wanted, more=arguments.more)
     campaign.publish()
     if failed:
@@ -141,11 +141,14 @@ class Campaign:
         """Put finished parts where documents read them, and write the documents."""
         for part in (*parts.PARTS, *parts.LONG):
             if self._finished(part.name):
-                kept = self._kept(part.name)
-                merged = merge.merge([model.load(self._file(part.name, number, nth)) for number, nth in kept])
+                kept = [(one, model.load(self._file(part.name, one, nth))) for one, nth in self._kept(part.name)]
+                merged = merge.merge([result for _, result in kept])
                 # Once for each time it was measured.
                 told = {"about": part.about, "commands": [part.commands[number] for number, _ in kept]}
-                result = replace(merged, data={**merged.data, model.MEASURED: told})
+                begun = [result.created for number, result in kept if number == 0]
+                note = f"bursts of {len(begun)} times together: {', '.join(begun)}"
+                notes = (*merged.notes, note) if len(begun) > 1 else merged.notes
+                result = replace(merged, data={**merged.data, model.MEASURED: told}, notes=notes)
                 check_portable(result)
                 model.save(result, self.baselines / f"{part.name}.json")
         importlib.import_module("bench.commands.report").write_documents(self.baselines, self.root)
@@ -157,7 +160,7 @@ class Campaign:
         """Whether every command of a part left a whole result; one that is there from before is not run again."""
         for number, line in enumerate(self.commands(name)):
             path = self._file(name, number, nth)
-            if self._whole(path):
+            if self._whole(path, line):
                 continue
             path.unlink(missing_ok=True)
             # The gate stores its values itself, and leaves its word that it has.
@@ -168,8 +171,10 @@ class Campaign:
                 raise KeyboardInterrupt
             if name == "gate" and status == 0:
                 model.save(Result("gate", common.now(), self.tree), path)
-            if not self._whole(path):
+            if not self._whole(path, line):
                 return False
+            result = model.load(path)
+            model.save(replace(result, data={**result.data, model.MEASURED: {"commands": [line]}}), path)
         return True
 
     def _finished(self, name: str) -> bool:
@@ -177,27 +182,29 @@ class Campaign:
 
     def _rounds(self, name: str) -> int:
         """How many times every command of a part left a whole result."""
-        numbers = range(len(self.commands(name)))
-        return next(
-            nth for nth in itertools.count() if not all(self._whole(self._file(name, one, nth)) for one in numbers)
-        )
+        every = len(self.commands(name))
+        return next(nth for nth in itertools.count() if len(self._done(name, nth)) < every)
 
     def _kept(self, name: str) -> list[tuple[int, int]]:
         """Which command's result of which time is whole: the last time may have been interrupted between two."""
-        numbers = range(len(self.commands(name)))
-        times = range(self._rounds(name) + 1)
-        return [(number, nth) for nth in times for number in numbers if self._whole(self._file(name, number, nth))]
+        return [(number, nth) for nth in range(self._rounds(name) + 1) for number in self._done(name, nth)]
+
+    def _done(self, name: str, nth: int) -> list[int]:
+        """The commands of a part that left a whole result at one time."""
+        lines = enumerate(self.commands(name))
+        return [number for number, line in lines if self._whole(self._file(name, number, nth), line)]
 
     @staticmethod
     def _interrupted(path: Path) -> bool:
         return path.exists() and f"ended early: {common.INTERRUPTED}" in model.load(path).notes
 
-    def _whole(self, path: Path) -> bool:
-        """Whether a result is there, was not cut short, and is of this machine and this code."""
+    def _whole(self, path: Path, line: str) -> bool:
+        """Whether a result is there, was not cut short, and is of this machine, this code and this command line."""
         if not path.exists():
             return False
         result = model.load(path)
-        if any(note.startswith("ended early") for note in result.notes):
+        measured = result.data.get(model.MEASURED, {}).get("commands", [line])
+        if line not in measured or any(note.startswith("ended early") for note in result.notes):
             return False
         try:
             environment.same(self.tree, result.environment, pinning=False)

@@ -42,17 +42,17 @@ def execute(arguments: argparse.Namespace) -> int:
         for connections in arguments.connections or [one.connections]
     ]
     generators.require("websocket")
-    if arguments.paired:
-        first, *rivals = chosen
-        blocks = plan.numbered(
-            block
-            for one in scenarios
-            for block in plan.comparison(
-                one, first, common.able(one, rivals), blocks=arguments.rounds, seed=arguments.seed
-            )
+    first, *rivals = chosen
+    seed, rounds = arguments.seed, arguments.rounds
+    blocks = plan.numbered(
+        block
+        for number, one in enumerate(scenarios)
+        for block in (
+            plan.comparison(one, first, common.able(one, rivals), blocks=rounds, seed=seed)
+            if arguments.paired
+            else plan.survey([one], common.able(one, chosen), rounds=rounds, seed=seed + number)
         )
-    else:
-        blocks = plan.survey(scenarios, chosen, rounds=arguments.rounds, seed=arguments.seed)
+    )
     trouble = common.measure(runner, blocks)
     result = common.finish(arguments, "websocket", runner, chosen, trouble)
     return int(all(sample.void for sample in result.samples))

@@ -265,7 +265,9 @@ def _with_and_without_recycling(work: Work) -> Iterator[Work]:
     yield work
     if "max-requests" not in work.target.allowed:
         raise BenchError("it has no option to replace workers")
-    options = {**work.target.options, "max-requests": str(work.arguments.recycle)}
+    # Without jitter all workers reach the number at once, which upstream's option is there to avoid.
+    limit = str(work.arguments.recycle)
+    options = {**work.target.options, "max-requests": limit, "jitter": limit}
     yield replace(work, target=replace(work.target, options=options))
 
 

@@ -30,11 +30,11 @@ from bench.load.http2 import (
     PREFACE,
     RST_STREAM,
     SETTINGS,
-    STATUS_200,
     WINDOW_UPDATE,
     frame,
     frame_head,
     get,
+    is_success,
     section,
 )
 from bench.load.sockets import trusting
@@ -135,7 +135,7 @@ class Beside:
             self._give_back(length)
             if stream == self._asked:
                 self._length += length
-        elif kind == HEADERS and length and data[start] != STATUS_200:
+        elif kind == HEADERS and length and not is_success(bytes(data[start : start + min(length, 5)])):
             self.errors["status"] += 1
         elif kind == SETTINGS and not flags & ACK:
             self._sock.sendall(frame(SETTINGS, ACK, 0))

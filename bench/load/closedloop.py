@@ -35,6 +35,7 @@ class Closed:
         self.errors: Counter[str] = Counter()
         self.received = 0
         self._requests = [request * load.pipeline for request in mixture(aim)]
+        self._is_recorded = "session" in aim.options
         self._sent = self._busy = self._whole = 0
         self._client = Client(aim.port)
         self._connections = open_all(self._client, load.connections)
@@ -42,7 +43,10 @@ class Closed:
             connection.reader = ResponseReader()
 
     def run(self) -> Burst:
-        """Keep every connection busy for the load's seconds, then wait for requests in flight."""
+        """Keep every connection busy for the load's seconds, then wait for requests in flight.
+
+        Recorded requests are sent to the end of the recording, so that each server answers the same mixture.
+        """
         begun = time.perf_counter()
         self._end = begun + self.seconds
         for connection in self._connections:
@@ -101,8 +105,13 @@ class Closed:
     def _next(self, connection: Connection) -> None:
         self._busy -= 1
         connection.left = 0
-        if time.perf_counter() < self._end:
+        if not self._is_over():
             self._send(connection)
+
+    def _is_over(self) -> bool:
+        """Whether nothing more is to be sent; a recording is sent to its end."""
+        is_within = self._is_recorded and self._sent % len(self._requests) != 0
+        return time.perf_counter() >= self._end and not is_within
 
     def _broken(self, connection: Connection, kind: str) -> None:
         """Count the request that was under way, if one was, and go on with a new connection while there is time."""
@@ -114,7 +123,7 @@ class Closed:
     def _renewed(self, connection: Connection) -> None:
         """A new connection takes the place of one that is at its end."""
         self._client.discard(connection)
-        if time.perf_counter() >= self._end:
+        if self._is_over():
             return
         try:
             fresh = self._client.connect()

@@ -11,6 +11,9 @@ from bench.load import histogram
 from bench.load.base import Aim, ClosedLoop
 from bench.model import Burst, Load
 
+_ANSWER = re.compile(r"^\d{15,}\t2\d\d\t(\d+)$", re.MULTILINE)
+"""A good answer in the log: start, status, duration in us."""
+
 
 class H2load(ClosedLoop):
     """The generator `h2load` (HTTP/1.1), or `h2load-h2` (HTTP/2: by prior knowledge in the clear, by ALPN over TLS)."""
@@ -49,7 +52,10 @@ class H2load(ClosedLoop):
             body.write_bytes(aim.body)
             argv += ["-d", str(body)]
         log.unlink(missing_ok=True)
-        return ["sh", "-c", f"{shlex.join([*argv, aim.url])} && cat {shlex.quote(str(log))}"]
+        # h2load goes on without a word when a server closes a connection.
+        open_ones = f"grep -c ' 0100007F:[0-9A-F]* 0100007F:{aim.port:04X} 01 ' /proc/net/tcp 2>/dev/null"
+        count = f'{{ sleep {load.seconds * 0.9:.3f}; echo "open connections: $({open_ones})"; }}'
+        return ["sh", "-c", f"{count} & {shlex.join([*argv, aim.url])} && wait && cat {shlex.quote(str(log))}"]
 
     def parse(self, output: str, load: Load) -> Burst:
         """Counts of the summary, durations of the log; raises LoadError when either is missing."""
@@ -66,16 +72,15 @@ class H2load(ClosedLoop):
             last = last_line(output, "nothing")
             raise LoadError(f"h2load did not finish; it printed: {last}")
         seconds = float(finished[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60}[finished[2]]
-        log = _log(output)
-        durations = [end - start for start, end in log]
+        durations = [int(row[1]) / 1e6 for row in _ANSWER.finditer(output)]
         # Requests in flight when the time was up may be in one count and not in the other.
         if abs(len(durations) - int(codes[1])) > load.connections * load.pipeline:
             raise LoadError(f"h2load: its log has {len(durations)} answers, its summary {codes[1]}")
         bad_status = sum(int(codes[number]) for number in (2, 3, 4))
         failed = max(0, int(counts[4]) - bad_status)
-        lost = lost_connections(log, load)
+        open_ones = re.search(r"^open connections: (\d+)", output, re.MULTILINE)
         errors = {
-            "lost connections": lost,
+            "lost connections": max(0, load.connections - int(open_ones[1])) if open_ones else 0,
             "failed": failed,
             "status": bad_status,
             "errored": int(counts[5]),
@@ -86,39 +91,3 @@ class H2load(ClosedLoop):
         encoded = histogram.encode(recorded) if known else None
         kinds = {kind: count for kind, count in errors.items() if count}
         return Burst(int(codes[1]), seconds, kinds, known, int(traffic[1]), encoded)
-
-
-def _log(output: str) -> list[tuple[float, float]]:
-    """Start and end of every good answer in the log, in seconds; its columns are start, status, duration (in us)."""
-    rows = re.finditer(r"^(\d{15,})\t2\d\d\t(\d+)$", output, re.MULTILINE)
-    return [(int(row[1]) / 1e6, (int(row[1]) + int(row[2])) / 1e6) for row in rows]
-
-
-def lost_connections(log: list[tuple[float, float]], load: Load) -> int:
-    """How many requests fewer were in flight at a time near the end than near the beginning.
-
-    h2load says nothing when a server closes a connection: it goes on with the others. In a closed loop every connection
-    always has a request in flight, so missing ones were lost.
-    """
-    if not log:
-        return 0
-    begun, third = min(start for start, _ in log), load.seconds / 3
-    late = begun + 2 * third
-    if max(end - start for start, end in log) > third:
-        # What is under way at the end is not in the log, so slow answers leave nothing to count: was there any?
-        return 0 if any(end > late for _, end in log) else load.connections
-    full = load.connections * load.pipeline
-    early, last = (min(full, _overlap(log, low, low + third)) for low in (begun, late))
-    return early - last if last < early else 0
-
-
-def _overlap(log: list[tuple[float, float]], low: float, high: float) -> int:
-    """The most requests in flight at one moment between two moments."""
-    inside = [(start, end) for start, end in log if start < high and end > low]
-    # Of one microsecond ends come first: a connection's next request does not overlap its last.
-    moments = sorted([(start, 1) for start, _ in inside] + [(end, -1) for _, end in inside])
-    most = now = 0
-    for _, step in moments:
-        now += step
-        most = max(most, now)
-    return most

@@ -10,8 +10,10 @@ END_HEADERS = 0x4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 INITIAL_WINDOW_SIZE = 4
 LARGEST = 2**31 - 1
-STATUS_200 = 0x88
-"""The first byte of a field section that begins with `:status: 200` (RFC 7541 appendix A)."""
+# `:status: 200` in the static table, and what may follow another name of `:status` there (RFC 7541 appendices A and B):
+# the text, or the same in Huffman's code.
+INDEXED_200, OTHER_STATUSES = 0x88, range(8, 15)
+TEXTS_200 = (b"\x03200", b"\x82\x10\x01")
 
 
 def frame_head(data: memoryview | bytes, at: int) -> tuple[int, int, int, int]:
@@ -31,6 +33,15 @@ def section(path: str, scheme: str, authority: str) -> bytes:
     for index, text in ((4, path), (1, authority)):
         fields += bytes([index, len(text)]) + text.encode("ascii")
     return fields
+
+
+def is_success(section: bytes) -> bool:
+    """Whether a field section begins with `:status: 200`, indexed or as a literal (RFC 7541, section 6)."""
+    first = section[0]
+    if first == INDEXED_200:
+        return True
+    name = first & 0x3F if first & 0xC0 == 0x40 else first & 0x0F if first < 0x20 else 0
+    return name in OTHER_STATUSES and section[1:].startswith(TEXTS_200)
 
 
 def get(fields: bytes, first: int, count: int) -> bytes:

@@ -3,7 +3,7 @@
 delay=SECONDS before each answer; error_every=N answers 500; close_every=N closes instead of answering;
 short_every=N sends one byte less than it promises to others; stall_at=N stops answering everybody for stall=SECONDS
 when the Nth request comes; die_at=N ends the process; closing=1 answers once per connection; record=1 keeps the request
-lines in the file `seen`. Paths: `/count` tells how many requests came before.
+lines in the file `seen`; polls=1 never sleeps. Paths: `/count` tells how many requests came before.
 """
 
 from __future__ import annotations
@@ -71,6 +71,9 @@ async def main() -> None:
     options = dict(argument.split("=") for argument in sys.argv[2:])
     known = Known({name: float(value) for name, value in options.items()})
     server = await asyncio.start_server(known.serve, "127.0.0.1", int(sys.argv[1]), backlog=1024)
+    if known.options.get("polls"):
+        while True:
+            await asyncio.sleep(0)
     async with server:
         await server.serve_forever()
 

@@ -24,8 +24,8 @@ def compared(times: float) -> Result:
     return records.result("compare", pairs)
 
 
-def driven(requests: int, **more: object) -> Result:
-    one = records.sample()
+def driven(requests: int, target: str = "ours", **more: object) -> Result:
+    one = records.sample(target)
     assert one.burst is not None
     result = records.result("run", [replace(one, burst=replace(one.burst, requests=requests))])
     return replace(result, environment={**result.environment, **more})
@@ -45,6 +45,7 @@ def weighed(held: float) -> Result:
         pytest.param(compared(3.0), compared(4.5), "That is better than stored", False, id="better"),
         pytest.param(driven(1000), driven(990), "495 requests/s at best (50 connections). That is as", False, id="run"),
         pytest.param(driven(1000), driven(500), "2.00 times worse than stored", True, id="run worse"),
+        pytest.param(driven(1000), driven(500, "upstream"), "this tree is not among the targets", False, id="others"),
         pytest.param(driven(1000), driven(500, cpu="Another"), "of another machine", False, id="another machine"),
         pytest.param(
             weighed(2048), weighed(2060), "a connection holds 2.0 KiB (native:get), a request", False, id="micro"

@@ -246,8 +246,12 @@ def test_cpu_time_and_system_calls_are_held_against_stored_ones(
     assert run("--base", str(trees.base)) == 0
     times["native:get"] = 1.1
     capsys.readouterr()
+    monkeypatch.setattr(staging, "checkout", _without_history)
     assert run() == 1
-    assert capsys.readouterr().err.endswith("bench: regression: CPU time, native:get\n")
+    captured = capsys.readouterr()
+    assert captured.err.endswith("bench: regression: CPU time, native:get\n")
+    assert "was not measured beside the tree that it is of" in captured.out
+    assert "no such commit" in captured.out
     times["native:get"], calls["native hello"] = 1.0, 5.0
     assert run() == 1
     captured = capsys.readouterr()
@@ -259,6 +263,55 @@ def test_cpu_time_and_system_calls_are_held_against_stored_ones(
     chosen = ("--time", "native:odd", "--calls", "")
     assert run() == 1
     assert "unknown case 'native:odd' of --time: choose from native:get" in capsys.readouterr().err
+
+
+def _without_history(root: Path, commit: str) -> Path:
+    raise BenchError("no such commit")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("then", "verdict"), [(1.1, 0), (1.0, 1)], ids=["the machine changed", "the tree changed"])
+def test_cpu_time_above_a_stored_value_is_judged_beside_the_tree_it_is_of(
+    then: float,
+    verdict: int,
+    trees: Trees,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    times = {trees.tree: 1.0, trees.base: then}
+    asked: list[str] = []
+
+    def once(target: Target, cases: Sequence[str]) -> dict[str, float]:
+        return dict.fromkeys(cases, times[Path(target.options["root"])])
+
+    def checkout(root: Path, commit: str) -> Path:
+        asked.append(commit)
+        return trees.base
+
+    monkeypatch.setattr(cputime, "once", once)
+    monkeypatch.setattr(staging, "checkout", checkout)
+    fixed = ("--target", f"ours:root={trees.tree}", "--stored", str(tmp_path / "gate.json"), "--markdown", *PARTS)
+
+    def run(*arguments: str) -> int:
+        return main(["gate", *fixed, "--time", "native:get", "--calls", "", *arguments])
+
+    (tmp_path / "gate.json").write_text(json.dumps({**GOOD, "machines": {}}))
+    assert run("--update") == 0
+    assert run() == 0
+    assert asked == []
+    times[trees.tree] = 1.1
+    assert run() == verdict
+    [here] = json.loads((tmp_path / "gate.json").read_text())["machines"].values()
+    assert asked == [here["times_of"]]
+    captured = capsys.readouterr()
+    assert f"was judged beside the tree that it is of, {here['times_of']}" in captured.out
+    assert ("| CPU time, native:get | 1.000 | 1.100 |" in captured.out) is (then == 1.0)
+    # What is stored later of other parts says nothing about the times.
+    monkeypatch.setattr(environment, "commit", lambda root: "later")
+    assert run("--update", "--time", "", "--workload", "") == 0
+    [kept] = json.loads((tmp_path / "gate.json").read_text())["machines"].values()
+    assert (kept["time"], kept["times_of"]) == (here["time"], here["times_of"])
 
 
 @pytest.mark.deep

@@ -6,11 +6,12 @@ Delays are lower bounds, so that a busy machine cannot break these tests: a wait
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from bench import environment, runner
+from bench import applications, environment, runner
 from bench.errors import LoadError
 from bench.load import closedloop, generators, histogram
 from bench.load.base import Aim, Generator, verdict
@@ -109,6 +110,20 @@ def test_the_open_loop_and_oha_agree_on_a_server_that_stalls(tmp_path: Path) -> 
         found[name] = burst.latency
     for field in ("p95", "p99", "max"):
         assert getattr(found["openloop"], field) == pytest.approx(getattr(found["oha"], field), rel=0.35)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("closing", [0, 1], ids=["kept open", "closed after each"])
+def test_a_recording_is_sent_to_its_end(closing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = [b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(100)]
+    monkeypatch.setattr(applications, "session", lambda name: sent)
+    with fake.running(tmp_path, delay=0.005, record=1, closing=closing) as server:
+        aim = Aim(server.port, tmp_path, options={"session": "any"})
+        burst = closedloop.Closed(aim, Load("closedloop", 4, 1, 0.3)).run()
+        seen = (tmp_path / "seen").read_bytes().splitlines()
+    assert not sum(burst.errors.values())
+    assert burst.requests >= 100
+    assert len(set(Counter(seen).values())) == 1
 
 
 @pytest.mark.deep

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import model, tables, targets
+from bench import model, tables, targets, views
 from bench.__main__ import main
 from bench.commands import common
 from bench.model import Load
@@ -81,3 +81,10 @@ def test_rows_of_one_load_stand_together_and_a_failure_says_why() -> None:
     assert table.rows[3][3:] == ("-", "-", "-", "-", "-", "failed: errors: 3 read")
     assert table.rows[0][3:] == ("500.0 us", "1.00 ms", "2.00 ms", "4.00 ms", "5.00 ms", "ok")
     assert "1,000 requests per second" in table.note
+    [brief] = views.arrivals(result)
+    assert brief.columns == ("arrivals", "conns", "ours", "upstream")
+    assert brief.rows == (
+        ("300/s (30%)", "64", "2.00 ms", "2.00 ms"),
+        ("300/s (30%)", "512", "2.00 ms", "-"),
+        ("900/s (90%)", "64", "-", "2.00 ms"),
+    )

@@ -48,6 +48,18 @@ def test_a_file_that_is_no_result_is_refused(text: str) -> None:
         model.from_json(text)
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(BenchError, match="not a stored result"):
+        model.load(path)
+
+
+def test_without_git_a_commit_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment.commit(Path(__file__).parents[2]) == "unknown"
+
+
 def test_a_result_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "deep" / "result.json"
     model.save(records.result("run"), path)

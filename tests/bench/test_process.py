@@ -177,3 +177,13 @@ def test_a_server_elsewhere_must_be_there() -> None:
     assert server.path == "/a/b"
     with pytest.raises(ServerError, match="no server listens"):
         server.check_alive()
+
+
+def test_a_process_whose_threads_end_meanwhile_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanish(path: str) -> dict[str, int]:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(process, "_status", vanish)
+    figures = process.read_figures(os.getpid())
+    assert figures is not None
+    assert figures.cpu > 0

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,57 @@ def test_bursts_of_several_times_are_put_together(
     assert len(model.load(stored).samples) == 2
 
 
+def test_what_cannot_be_done_is_said_before_the_machine_is_calm(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waited(limit: float, patience: float, told: Any) -> None:
+        raise AssertionError("waited")
+
+    monkeypatch.setattr(environment, "await_calm", waited)
+    with pytest.raises(BenchError, match="no bursts that others could be added to"):
+        _publish("--more")
+
+
+def test_a_report_does_one_thing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--check", "--write"]) == 2
+    assert main(["report", "performance", "--check"]) == 1
+    assert "take no other results" in capsys.readouterr().err
+
+
+def test_a_missing_module_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'httpx'", name="httpx")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    assert main(["list"]) == 1
+    assert capsys.readouterr().err.startswith("bench: no module httpx for ")
+
+
+def test_bursts_of_several_times_say_when_each_was(measured: list[str], tmp_path: Path) -> None:
+    stored = tmp_path / "baselines" / "performance.json"
+    for times in (1, 2):
+        assert _publish("--more", "--only", "performance") == 0
+        told = [note for note in model.load(stored).notes if "together" in note]
+        created = records.result("compare").created
+        assert told == ([] if times == 1 else [f"bursts of 2 times together: {created}, {created}"])
+
+
+def test_a_part_whose_commands_have_changed_is_measured_again(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert _publish("--only", "performance") == 0
+    changed = replace(parts.PARTS[0], commands=(parts.PARTS[0].commands[0], "run upstream"))
+    monkeypatch.setattr(parts, "PARTS", (changed, *parts.PARTS[1:]))
+    stored = tmp_path / "baselines" / "performance.json"
+    before = stored.read_bytes()
+    assert _publish("--only", "startup") == 0
+    assert stored.read_bytes() == before  # It says what measured it, and that is no longer this part.
+    measured.clear()
+    assert _publish("--only", "performance") == 0
+    assert [line.partition(" --output")[0] for line in measured] == ["run upstream"]
+    assert model.load(stored).data[model.MEASURED]["commands"] == ["compare ours upstream", "run upstream"]
+
+
 def test_nothing_is_added_to_a_part_without_bursts(measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert _publish("--only", "startup") == 0
     monkeypatch.setattr(model, "load", lambda path: records.result("startup"))
@@ -199,7 +251,7 @@ def test_code_is_told_apart_whatever_a_part_calls_it(label: str, measured: list[
     for tree, whole in (("this", True), ("another", False)):
         changed = {**found.environment, "targets": {label: {**described, "tree": tree}}}
         model.save(Result(found.kind, found.created, changed, found.samples, found.data), path)
-        assert campaign._whole(path) is whole
+        assert campaign._whole(path, "run ours") is whole
 
 
 def test_an_interruption_leaves_what_is_finished(

@@ -9,7 +9,7 @@ import pytest
 from bench.errors import LoadError
 from bench.load import wrk
 from bench.load.base import Aim, verdict
-from bench.load.h2load import H2load, lost_connections
+from bench.load.h2load import H2load
 from bench.load.oha import Oha
 from bench.load.wrk import Wrk
 from bench.model import Burst, Latency, Load
@@ -169,30 +169,15 @@ def test_what_must_not_count_is_void(burst: Burst, words: str | None) -> None:
     assert found is None if words is None else found is not None and words in found
 
 
-def _in_flight(counts: list[int], *, each: float = 0.01) -> list[tuple[float, float]]:
-    """A log of 3 s in three parts with so many requests in flight at a time."""
-    return [
-        (part + step * each, part + (step + 1) * each)
-        for part, count in enumerate(counts)
-        for step in range(int(1 / each))
-        for _ in range(count)
-    ]
-
-
 @pytest.mark.parametrize(
-    ("counts", "lost"),
+    ("said", "lost"),
     [
-        pytest.param([4, 4, 4], 0, id="none"),
-        pytest.param([4, 3, 3], 1, id="one"),
-        pytest.param([4, 0, 0], 4, id="all"),
-        pytest.param([], 0, id="no answer at all"),
+        pytest.param("open connections: 4\n", 0, id="none"),
+        pytest.param("open connections: 3\n", 1, id="one"),
+        pytest.param("open connections: 0\n", 4, id="all"),
+        pytest.param("open connections: \n", 0, id="not known"),
     ],
 )
-def test_connections_that_h2load_lost_without_a_word_are_missed(counts: list[int], lost: int) -> None:
-    assert lost_connections(_in_flight(counts), Load("h2load", 4, 1, 3.0)) == lost
-
-
-def test_answers_slower_than_a_third_of_the_burst_are_not_taken_for_lost_connections() -> None:
-    load = Load("h2load", 2, 1, 3.0)
-    assert lost_connections([(0.0, 1.4), (0.0, 1.4), (1.4, 2.8), (1.4, 2.8)], load) == 0
-    assert lost_connections([(0.0, 1.4), (0.0, 1.4)], load) == 2
+def test_connections_that_h2load_lost_without_a_word_are_missed(said: str, lost: int) -> None:
+    burst = H2LOAD.parse(said + _text("h2load-plain.txt"), Load("h2load", 4, 1, 1.0))
+    assert burst.errors.get("lost connections", 0) == lost

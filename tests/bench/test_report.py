@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import documents, page, parts, poster, publication, report, tables, verdicts, views
+from bench import documents, losses, page, parts, poster, publication, report, tables, verdicts, views
 from bench.commands import baseline
 from bench.errors import BenchError
 from bench.model import Burst, Load, Result, Sample
@@ -211,24 +211,165 @@ def _against(name: str, cpu: float, **more: Any) -> list[Sample]:
 
 def test_losses_are_every_figure_in_which_another_server_is_better() -> None:
     result = records.result("compare", _against("granian", 0.5e-5))
-    [table] = views.losses(result)
+    [table] = losses.tables(result)
     assert {row[1] for row in table.rows} == {"CPU per request", "p50", "p99", "p99.9"}
     assert table.rows[0][:6] == ("hello", "CPU per request", "granian", "10.1 us", "5.0 us", "2.00")
-    [none] = views.losses(records.result("compare", _against("granian", 0.995e-5)))  # Within the noise.
+    [none] = losses.tables(records.result("compare", _against("granian", 0.995e-5)))  # Within the noise.
     assert none.rows == ()
     one_block = [sample for sample in _against("granian", 0.5e-5) if sample.block == 0]
-    [open_] = views.losses(records.result("compare", one_block))  # Twice as good, but one block proves nothing.
+    [open_] = losses.tables(records.result("compare", one_block))  # Twice as good, but one block proves nothing.
     assert {row[-1] for row in table.rows} == {"yes"}
     assert {row[-1] for row in open_.rows} == {"no"}
-    [floor] = views.losses(records.result("compare", _against("epoll", 0.5e-5)))
+    [floor] = losses.tables(records.result("compare", _against("epoll", 0.5e-5)))
     assert floor.rows == ()
+
+
+def test_a_server_that_failed_where_another_did_not_has_lost() -> None:
+    failed = [replace(one, void="it burned") if one.target == "ours" else one for one in _against("granian", 0.5e-5)]
+    [table] = losses.tables(records.result("compare", failed))
+    assert table.rows == (("hello", "every figure", "granian", "failed", "-", "-", "-", "-"),)
+    load = Load("openloop", 64, 1, 2.0, rate=2000.0)
+    alone = [replace(records.sample("ours", load=load), void="it burned"), records.sample("granian", load=load)]
+    [table] = losses.tables(records.result("latency", alone))
+    assert [row[1:4] for row in table.rows] == [("every figure", "granian", "failed")]
+
+
+def test_a_percentile_of_few_requests_is_no_figure() -> None:
+    for requests, known in ((199, ()), (200, ("p99",)), (2000, ("p99", "p99.9"))):
+        pairs = [
+            records.sample(name, side, block=block, burst=Burst(requests, 2.0, {}, records.latency(0.1)))
+            for block in range(4)
+            for name, side in (("ours", "A"), ("granian", "B"))
+        ]
+        rows = report.comparison_table("t", pairs).rows
+        assert [row[0] for row in rows if row[0].startswith("p99")] == list(known)
+        [table] = views.tails(records.result("run", pairs))
+        assert ("/ too few (199)" in table.rows[0][2]) is (requests == 199)
+
+
+def test_streams_at_a_fixed_rate_are_not_compared_by_rate() -> None:
+    result = records.result("compare", _against("granian", 0.5e-5, workload="tokens"))
+    assert "requests per second" not in {row[0] for row in report.comparison_table("t", result.samples[:4]).rows}
+
+
+def _start(ready: float, cpu: float) -> dict[str, float]:
+    return {"ready": ready, "import": cpu, "stop": 0.01}
+
+
+def test_losses_without_pairs_have_no_interval() -> None:
+    starts = {"ours": [_start(0.13, 0.10)] * 3, "upstream": [_start(0.12, 0.10)] * 3, "hypercorn": []}
+    [table] = losses.tables(records.result("startup", records=starts, workload="hello"))
+    row = ("hello", "time to the first answer", "upstream", "130.00 ms", "120.00 ms", "1.08", "-", "-")
+    assert table.rows == (row,)
+    held = {
+        "ours": {
+            "rest_pss": 3e7,
+            "settled_pss": 3e7,
+            "hours": [{"workload": "app", "end": 9e7}],
+            "connections": [{"count": 5000, "pss": 1024.0}],
+        },
+        "fastpysgi": {
+            "rest_pss": 2e7,
+            "settled_pss": 2.9e7,
+            "hours": [{"workload": "app", "end": 8e7}],
+            "connections": [{"count": 5000, "pss": 512.0}],
+        },
+    }
+    [table] = losses.tables(records.result("memory", records=held, workload="hello"))
+    assert [row[:2] for row in table.rows] == [
+        ("hello", "PSS at rest"),
+        ("app", "PSS after an hour's requests"),
+        ("5,000 idle connections", "PSS per connection"),
+    ]
+
+
+def test_losses_at_a_rate_and_of_several_workers_are_tails_and_costs() -> None:
+    load = Load("openloop", 64, 1, 2.0, rate=2000.0)
+    arrivals = [records.sample("ours", load=load), records.sample("granian", cpu=0.5e-5, load=load)]
+    [table] = losses.tables(records.result("latency", arrivals))
+    assert [row[:3] for row in table.rows] == [
+        ("hello, 2,000/s, 64 connections", figure, "granian") for figure in ("CPU per request", "p50", "p99", "p99.9")
+    ]
+    two = [replace(one, mode="processes=2", load=replace(load, rate=None)) for one in arrivals]
+    [table] = losses.tables(records.result("scaling", two))
+    assert {row[0] for row in table.rows} == {"hello, processes=2, 64 connections"}
+
+
+def test_losses_under_overload_and_of_many_processes_are_listed() -> None:
+    storm = {
+        "ours": {"good": 64.0, "p50": 5.5, "p99": 10.6},
+        "ours:active=16": {"good": 900.0, "p50": 0.02, "p99": 0.03},
+        "upstream": {"good": 69.0, "p50": 5.4, "p99": 10.6},
+        "granian": {"good": 60.0, "p50": None, "p99": 8.0},
+    }
+    stormy = {name: {"stormy": record} for name, record in storm.items()}
+    [table] = losses.tables(records.result("overload", records=stormy, workload="busy", factor=3.0))
+    assert [row[:6] for row in table.rows] == [
+        ("busy, 3 times the capacity", "answers in time per second", "upstream", "64", "69", "0.93"),
+        ("busy, 3 times the capacity", "p99", "granian", "10.60 s", "8.00 s", "1.32"),
+    ]
+    sections = {
+        "scaling": [
+            {"target": "ours", "workers": 2, "rps": 90e3, "p99": 0.004, "errors": 0},
+            {"target": "upstream", "workers": 2, "rps": 40e3, "p99": 0.002, "errors": 0},
+            {"target": "upstream", "workers": 4, "rps": 140e3, "p99": 0.001, "errors": 0},
+        ],
+        "recycling": [
+            {"target": "ours", "workers": 2, "rps": 30e3, "replaced": 0},
+            {"target": "ours:max-requests=5000", "workers": 2, "rps": 30e3, "replaced": 7},
+            {"target": "upstream:max-requests=5000", "workers": 2, "rps": 40e3, "replaced": 8},
+        ],
+    }
+    [table] = losses.tables(records.result("workers", sections=sections))
+    assert [row[:6] for row in table.rows] == [
+        ("workers: scaling, 2 workers", "p99", "upstream", "4.00 ms", "2.00 ms", "2.00"),
+        (
+            "workers: recycling, max-requests=5000, 2 workers",
+            "requests per second",
+            "upstream",
+            "30,000",
+            "40,000",
+            "0.75",
+        ),
+    ]
+
+
+def test_workloads_about_a_wait_have_no_ratios_of_cost() -> None:
+    result = records.result("compare", _against("granian", 0.5e-5, workload="accept"))
+    [table] = views.speedups(result)
+    assert table.rows == ()
+    assert list(report.speedups(result.samples)) == []
+    pairs = [one for one in result.samples if one.side != "C"]
+    assert [row[0] for row in report.comparison_table("t", pairs).rows] == ["p50", "p99", "p99.9"]
+    [table] = losses.tables(result)
+    assert {row[1] for row in table.rows} == {"p50", "p99", "p99.9"}
+
+
+def test_a_tail_that_the_end_has_cut_is_a_lower_bound() -> None:
+    load = Load("accept", 500, 1, 15.0)
+
+    def tail(unanswered: int) -> str:
+        cut = Burst(1000, 15.0, {}, records.latency(7.5), unanswered=unanswered)
+        [table] = views.tails(records.result("run", [records.sample(workload="accept", load=load, burst=cut)]))
+        return table.rows[0][2]
+
+    assert tail(40) == "7.50 s / over 30.00 s; 40 of 500 unanswered"
+    assert tail(4) == "7.50 s / 30.00 s; 4 of 500 unanswered"
+    assert tail(0) == "7.50 s / 30.00 s"
+
+
+def test_an_hours_memory_has_a_row_for_each_application() -> None:
+    one = {"workload": "app-site", "warm": 2**20, "end": 3 * 2**20}
+    [table] = views.hours(records.result("memory", records={"ours": {"hours": [one]}, "granian": {}}))
+    assert table.columns == ("workload", "ours")
+    assert table.rows == (("app-site", "3.0 (+2.0)"),)
 
 
 def test_the_headline_is_upstream_before_and_ours_after() -> None:
     result = records.result("compare", _against("upstream", 3e-5))
     [table] = views.headline(result)
-    assert table.rows == (("plain GET, access log off", "50", "30.2 us", "10.1 us", "3.0 (3.0 to 3.0)"),)
-    assert "3.0&times;" in page.page("T", [publication.of_part("performance", result)])
+    assert table.rows == (("plain GET, again and again", "50", "30.2 us", "10.1 us", "3.00 (3.00 to 3.00)"),)
+    assert "3.00&times;" in page.page("T", [publication.of_part("performance", result)])
 
 
 def test_figures_of_before_are_without_this_tree() -> None:
@@ -295,7 +436,7 @@ def test_a_view_of_all_parts_is_one_table(monkeypatch: pytest.MonkeyPatch) -> No
     won = replace(records.result("compare", _against("granian", 2e-5)), created="2026-01-09T03:04:05Z")
     stored = _stored(first=first, second=second, won=won)
     filled = documents.fill("<!-- bench:begin all losses -->\n<!-- bench:end -->\n", stored)
-    assert filled.count("**where this tree does not win**") == 1
+    assert filled.count("**where this fork does not win**") == 1
     assert "| hello | CPU per request | granian |" in filled
     assert "| hello | CPU per request | hypercorn |" in filled
     assert "Measured 2026-01-02 to 2026-01-04: " in filled
@@ -329,11 +470,11 @@ def test_the_concurrency_view_is_upstream_before_and_ours_after() -> None:
     assert "upstream: req/s" in filled
 
 
-def test_documents_open_with_few_connections_before_and_after() -> None:
+def test_documents_open_with_upstream_before_and_ours_after() -> None:
     [run, _] = _many()
     other = records.sample("ours", load=Load("wrk", 1000, 1, 2.0))
     [table] = views.opening(records.result("run", [*run.samples, other]))
-    assert [row[0] for row in table.rows] == ["1", "10"]
+    assert [row[0] for row in table.rows] == ["1", "10", "1,000"]
     assert table.columns[:4] == ("connections", "requests/s before", "after", "times")
 
 
@@ -341,7 +482,7 @@ def test_tails_have_no_row_where_the_generator_knows_none() -> None:
     piped = records.sample(workload="pipeline", burst=Burst(100_000, 2.0, {}, None))
     failed = records.sample("upstream", void="errors: 3 read", burst=None)
     [table] = views.tails(records.result("run", [records.sample(), failed, piped]))
-    assert table.rows == (("hello", "50", "2.00 ms", "-"),)
+    assert table.rows == (("hello", "50", "500.0 us / 2.00 ms", "failed"),)
 
 
 def test_the_chart_is_of_ratios_to_upstream_by_pairs() -> None:
@@ -351,16 +492,17 @@ def test_the_chart_is_of_ratios_to_upstream_by_pairs() -> None:
         for number, (name, cpu) in enumerate(rivals.items())
         for one in _against(name, cpu)
     ]
-    figures = poster.groups([records.result("compare", [replace(one, workload="fastapi") for one in samples])])
+    figures = poster.groups([records.result("compare", [replace(one, workload="fastapi-api") for one in samples])])
     [(name, bars)] = figures.items()
-    assert name == "FastAPI JSON endpoint"
+    assert name == "FastAPI: validation, a wait, 2 KB of JSON"
     assert {server: round(value, 6) for server, value in bars.items()} == {
         "this fork": 3.0,
         "granian": 1.5,
         "uvicorn 0.54": 1.0,
+        "daphne": pytest.approx(1 / 3, abs=1e-6),
     }
     light, dark = (poster.draw(figures, poster.THEMES[theme]) for theme in ("light", "dark"))
-    assert "3.0\N{MULTIPLICATION SIGN}" in light and light.count("<rect") == dark.count("<rect") == 3
+    assert "3.0\N{MULTIPLICATION SIGN}" in light and light.count("<rect") == dark.count("<rect") == 4
     assert light != dark and "href" not in light
     assert poster.groups([records.result("compare", _against("granian", 2e-5))]) == {}
 
@@ -368,8 +510,10 @@ def test_the_chart_is_of_ratios_to_upstream_by_pairs() -> None:
 def test_verdicts_say_what_a_result_comes_to() -> None:
     [said] = verdicts.of(records.result("compare", _against("upstream", 3e-5)))
     assert said == "hello, 50 connections: upstream needs 3.00 times the CPU per request of ours (3.00 to 3.00)"
+    [said] = verdicts.of(records.result("compare", _against("epoll", 5e-6)))
+    assert said == "hello, 50 connections: ours needs 2.00 times the CPU per request of epoll (2.00 to 2.00)"
     [said] = verdicts.of(records.result("compare", _against("upstream", 1e-5)[:6]))
-    assert said.startswith("hello, 50 connections: one block shows no difference between ours and upstream")
+    assert said.startswith("hello, 50 connections: too few blocks (1) to tell a difference in CPU between ours and")
     failed = records.sample("upstream", void="errors: 3 read", burst=None)
     ours, upstream = verdicts.of(records.result("run", [records.sample(), failed]))
     assert ours == "ours does 50,000 requests/s at best (hello, 50 connections); all cases answered rightly"
@@ -457,7 +601,9 @@ def test_the_document_leaves_details_to_the_report_and_has_each_note_once(monkey
 def test_the_document_has_the_command_of_each_server_and_why_it_is_its_best() -> None:
     described = {"python": "3.13.1", "versions": {}, "command": "python -m granian app", "why": "its defaults"}
     result = records.result("compare", records.block(0, [1e-5, 1e-5], [2e-5, 2e-5]))
-    configured = replace(result, environment={**result.environment, "targets": {"granian": described}})
+    found = {"granian": described, "granian:loop=asyncio": described}
+    configured = replace(result, environment={**result.environment, "targets": found})
     text = publication.markdown("Title", [publication.of_result(one) for one in (result, configured)])
-    assert "| granian | `python -m granian app` | its defaults |" in text
+    assert "| --- | --- | --- |\n| granian | `python -m granian app` | its defaults |" in text
+    assert "| granian:loop=asyncio | `python -m granian app` | a variant, to compare one setting |" in text
     assert "## Configurations" not in publication.markdown("Title", [publication.of_result(result)])

@@ -19,7 +19,7 @@ from bench.__main__ import main
 from bench.commands import common
 from bench.errors import BenchError
 from bench.load import generators
-from bench.model import Load, Result
+from bench.model import Load, ProcessUse, Result, Usage
 from bench.plan import Block, Scenario
 from bench.scenario import WORKLOADS, Mode
 from bench.targets import Target
@@ -91,6 +91,11 @@ def test_websockets_are_compared_in_blocks_of_everybody_who_can(
     assert sides[4:] == [{"A": "ours", "B": "upstream"}] * 4
     assert [block.order for block in planned[:2]] == [planned[0].order, planned[0].order[::-1]]
     assert "left out: granian has no permessage-deflate" in capsys.readouterr().err
+    planned.clear()
+    bench(*order[:-1])
+    names = [side.name for block in planned for side in block.sides.values()]
+    assert (set(names[:12]), set(names[12:])) == ({"ours", "upstream", "granian"}, {"ours", "upstream"})
+    assert [block.number for block in planned] == list(range(20))
 
 
 @pytest.mark.deep
@@ -119,6 +124,33 @@ def test_every_sample_carries_its_figures_and_its_environment(bench: Bench, tmp_
     assert sample.knobs["sleep_ms"] == 10
     assert set(environment.IDENTITY) <= set(result.environment)
     assert result.environment["targets"]["fake"]["python"] == "none"
+
+
+def test_polling_outside_a_burst_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Other tests take their part of the cores.
+    monkeypatch.setattr(runner, "POLLING", 0.05)
+    monkeypatch.setattr(model, "POLLING", 0.05)
+    found = {}
+    for name in ("polls", "delay"):
+        with fake.running(tmp_path, **{name: 0.001}) as server:
+            found[name] = runner.idle_share(server, 0.3)
+    assert found["polls"] > 0.05 > found["delay"]
+    usage = Usage(0.9, 0.3, 7, 8, (ProcessUse("python", 1.2, 1),))
+    assert usage.without_polling(0.04, 0.25) is usage
+    left = usage.without_polling(0.8, 0.25)
+    assert (left.cpu, left.user, left.processes[0].cpu, left.idle) == pytest.approx((1.0, 0.75, 1.0, 0.8))
+    assert usage.without_polling(1.0, 2.0).cpu == 0.0
+
+
+def test_what_a_server_that_polls_uses_between_bursts_is_no_cost(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = iter((0.9, 0.7))
+    monkeypatch.setattr(runner, "idle_share", lambda server, seconds: next(asked))
+    assert bench("run", "fake", "--rounds", "1", *SHORT) == 0
+    [sample] = _stored(tmp_path).samples
+    assert sample.usage is not None
+    assert sample.usage.idle == 0.7  # The rest of the work was done at the second look.
 
 
 @pytest.mark.parametrize(
@@ -169,6 +201,11 @@ def test_a_run_without_any_good_sample_fails(bench: Bench) -> None:
         pytest.param(("run", "fake", "--tool", "httpx", "--rate", "9"), "httpx has no fixed arrival rate", id="rate"),
         pytest.param(("run", "fake", "--tool", "openloop"), "openloop needs --rate", id="no rate"),
         pytest.param(
+            ("run", "fake", "--workload", "django", "--tool", "openloop"),
+            "openloop needs --rate",
+            id="another tool",
+        ),
+        pytest.param(
             ("run", "fake", "--tool", "httpx", "--workload", "pipeline"), "httpx does not pipeline", id="pipeline"
         ),
         pytest.param(("run", "ours:http=h11,speed=9"), "target ours has no option 'speed'", id="option"),
@@ -215,7 +252,9 @@ def test_no_interpreter_is_one_clear_line(
 ) -> None:
     monkeypatch.setenv("BENCH_PEERS_PYTHON", "/no/such/python")
     assert bench("run", "upstream") == 1
-    assert "no interpreter for upstream: run make bench-setup" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "no interpreter for upstream: run make bench-setup" in error
+    assert "(/no/such/python, from there, bench.toml or --python, does not exist)" in error
 
 
 def test_an_interpreter_may_be_named_from_where_one_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -409,6 +448,14 @@ def test_each_command_line_names_application_port_and_loopback(target: Target) -
             assert "127.0.0.1" in joined
             assert "m:app" in joined
             assert ("3" in argv) == (mode.kind in ("processes", "threads"))
+
+
+@pytest.mark.parametrize(("backpressure", "backlog"), [("16", "1024"), ("20000", "20000")])
+def test_granian_has_a_backlog_that_it_takes(backpressure: str, backlog: str) -> None:
+    target = targets.find(f"granian:backpressure={backpressure}")
+    launch = targets.Launch("m:app", 4711, Mode(), False, "python", target.options)
+    found = " ".join(target.command(launch))
+    assert f"--backlog {backlog} --backpressure {backpressure}" in found
 
 
 def test_a_server_gets_nothing_of_the_harness_s_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

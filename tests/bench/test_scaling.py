@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import machines, model, scaling
+from bench import environment, machines, model, scaling
 from bench.__main__ import main
+from bench.commands.scaling import grown
 from bench.errors import BenchError
 from bench.model import Result, Sample
+from bench.plan import Scenario
+from bench.scenario import find, parse_mode
 from tests.bench import records
 
 
@@ -27,6 +30,16 @@ def test_the_share_is_of_those_with_a_core_each_and_at_its_high_end() -> None:
     assert row.rate(8, 0.1) == pytest.approx(8 / (10e-6 * 1.7))
     [spread] = scaling.rows(samples("ours", "processes", {1: [10e-6] * 3, 2: [10e-6, 11e-6, 12e-6]}))
     assert spread.share(2) == pytest.approx(0.1 + 0.1 / 3**0.5 * 4.303, rel=1e-3)
+
+
+def test_a_round_that_failed_is_left_out_for_all_numbers() -> None:
+    """The machine gets slower by a tenth from round to round, which the pairs of a round do not see."""
+    drift = [1.1**number for number in range(5)]
+    one = samples("ours", "processes", {1: [1e-5 * by for by in drift]})
+    two = samples("ours", "processes", {2: [1.2e-5 * by for by in drift]})
+    two[2] = replace(two[2], void="it burned")
+    [row] = scaling.rows([*one, *two])
+    assert row.share(2) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("costs", [{1: [1e-5] * 2, 2: [1e-5] * 2}, {1: [1e-5] * 3}, {2: [1e-5] * 3}])
@@ -58,6 +71,16 @@ def test_threads_have_a_model_without_a_global_lock_only() -> None:
             ("granian", "processes"),
         ]
         assert modelled.rows[0][3] == "800,000"
+
+
+@pytest.mark.parametrize(("loops", "cores"), [(1, (0,)), (2, (0, 1)), (4, (0, 1, 2))])
+def test_loops_share_as_many_cores_with_a_client_of_as_many_threads(
+    loops: int, cores: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
+    assert environment.together(loops) == environment.Cores(cores, cores)
+    one = Scenario(find("varying")[0], parse_mode(f"processes={loops}"), model.Load("wrk", 64, 1, 1.0))
+    assert grown(one).load == model.Load("wrk", 64 * len(cores), len(cores), 1.0)
 
 
 def test_a_server_that_failed_says_why() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,6 +54,29 @@ def test_a_core_that_cannot_be_built_is_an_error(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(BenchError, match=r"native core of .*tree cannot be built: cargo is not installed"):
         targets.import_root(targets.find(f"ours:root={tree}"))
+
+
+def test_the_sources_of_a_commit_are_had_from_the_history(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+        return subprocess.run(
+            ["git", "-C", str(tmp_path), *identity, *words], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git("init", "--quiet")
+    for name in trees.CHECKOUT:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("first")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "First")
+    first = git("rev-parse", "--short=12", "HEAD")
+    (tmp_path / trees.CHECKOUT[0]).write_text("second")
+    for _ in range(2):
+        found = trees.checkout(tmp_path, first)
+        trees.check(found)
+        assert (found / trees.CHECKOUT[0]).read_text() == "first"
+    with pytest.raises(BenchError, match=r"git failed in .*: fatal: not a valid object name"):
+        trees.checkout(tmp_path, "0123456789ab")
 
 
 def append(path: Path, text: str) -> None:

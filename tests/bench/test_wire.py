@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.errors import LoadError
-from bench.load import websocket
+from bench.load import http2, websocket
 from bench.load.response import Answer, ResponseReader, request_bytes
 from bench.load.websocket import BINARY, FrameReader
 
@@ -15,6 +15,23 @@ CHUNKED = (
 )
 EMPTY = b"HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 ANSWERS = [Answer(200, 5, False), Answer(201, 15, False), Answer(500, 0, True)]
+
+
+@pytest.mark.parametrize(
+    ("section", "succeeds"),
+    [
+        pytest.param(b"\x88\x5f", True, id="indexed"),
+        pytest.param(b"\x08\x03200", True, id="literal"),
+        pytest.param(b"\x18\x03200", True, id="never indexed"),
+        pytest.param(b"\x48\x82\x10\x01\x5f", True, id="remembered, in Huffman's code"),
+        pytest.param(b"\x8d", False, id="404, indexed"),
+        pytest.param(b"\x08\x03503", False, id="503"),
+        pytest.param(b"\x0f\x10\x03200", False, id="another field"),
+        pytest.param(b"\x48", False, id="cut"),
+    ],
+)
+def test_a_status_is_read_in_every_form(section: bytes, succeeds: bool) -> None:
+    assert http2.is_success(section) == succeeds
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

@@ -25,6 +25,9 @@ from bench.errors import BenchError
 
 ALONE = ("--connections", "1,10,50,100", "--rounds", "3", "--seconds", "2", "--warm-up", "0.5")
 
+# Workloads of the baseline `performance` that need no environment of their own.
+STORED = "varying,echo"
+
 
 def main(argv: Sequence[str]) -> int:
     """Exit status of the measurement or of its conclusion; a baseline of another machine is no failure."""
@@ -32,6 +35,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rival", default="upstream", help="what this tree is paired with")
     parser.add_argument("--baseline", help="name of the stored baseline")
     arguments, rest = parser.parse_known_args(argv)
+    paired = ["--workload", STORED, *rest]  # one that is given comes later, and counts
     try:
         targets.find_all([arguments.rival])
     except BenchError as exc:
@@ -40,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         return alone(arguments.baseline or "concurrency", rest)
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         result = str(Path(name) / "comparison.json")
-        status = bench(["compare", "ours", arguments.rival, "--output", result, *rest])
+        status = bench(["compare", "ours", arguments.rival, "--output", result, *paired])
         if status == 0:
             bench(["baseline", "compare", arguments.baseline or "performance", result])
             return bench(["baseline", "conclude", arguments.baseline or "performance", result])
