@@ -296,6 +296,9 @@ class Wait(State):
 
     async def clean_up(self) -> None:
         """Let everything end."""
+        # `gather` ends with its first child that is cancelled, while others are still on their way out: a message that
+        # the client is asked for then would be received by the next scene.
+        await self.settle()
         for leaf in self.leaves.values():
             leaf.release()
         while pending := [task for task in (*self.tasks.values(), *self.helpers) if not task.done()]:
@@ -303,6 +306,13 @@ class Wait(State):
         for helper in self.helpers:
             if not helper.cancelled() and (error := helper.exception()) is not None:
                 self.application.fault(f"scene {self.place}: a helper raised {describe(error)}")
+
+    async def settle(self) -> None:
+        """Let whoever is cancelled and receives come to its end."""
+        for _ in range(SETTLED):
+            if not any(leaf.inside and leaf.kind == "receive" for leaf in self.leaves.values()):
+                return
+            await asyncio.sleep(0)
 
     def help(self, coroutine: Any, how: str = "plain") -> None:
         """Run something beside what is observed."""
