@@ -15,7 +15,7 @@ import pytest
 
 from tests.loops import LOOPS
 from tests.relations import free
-from tests.relations.case import HTTP, WEBSOCKET, Case, Participant, Scene, make_case, reductions
+from tests.relations.case import HTTP, LATE, WEBSOCKET, Case, Participant, Scene, make_case, reductions
 from tests.relations.compare import Servers, compare, kinds, report, upstream_python
 from tests.relations.runner import HTTP3
 from tests.utils import NATIVE, deep_after
@@ -92,6 +92,15 @@ def test_client_that_has_reset_its_stream_does_not_answer_a_close_there(servers:
     for participant in one.participants:
         participant.connection = 0
     one.participants[1].leaves = ("half-close", 2)
+    assert servers.difference(one) is None
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_message_for_a_child_that_is_cancelled_does_not_reach_the_next_scene(servers: Servers, loop: str) -> None:
+    """`gather` ends with the first child that is cancelled, while the other is still on its way out of its groups."""
+    late = ("group", "plain", ("group", "plain", ("leaf", "receive")))
+    tree = ("timeout", LATE, ("gather", "plain", ("leaf", "lock"), late))
+    one = case(loop, [WEBSOCKET] * 2, wait(tree, "nobody", "expire"), share("future", "value", 1))
     assert servers.difference(one) is None
 
 
