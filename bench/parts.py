@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from bench.errors import BenchError
 
-# Every server that runs applications. Without options upstream is the one with httptools, which is its default; zttp
-# needs less.
+# Every server that runs applications. Without options upstream is the one with httptools, which is its default.
 SERVERS = "ours upstream granian hypercorn daphne gunicorn fastpysgi"
 WITH_WEBSOCKET = "ours upstream granian hypercorn daphne gunicorn"
 # How busy the machine is does not matter to a trial.
@@ -145,7 +144,7 @@ PARTS = (
         "concurrency",
         "More and more connections: upstream before, this fork after",
         "The same 13 bytes to 1, 10, 50, 100, 1,000 and 10,000 connections, through wrk. In the report for a browser "
-        "also through httpx, which needs a hundred times the CPU of a server, so that all servers look alike.",
+        "also through httpx, which fills its core before a server is busy, so that all servers look alike.",
         (
             "run upstream ours --connections 1,10,50,100,1000 --seconds 2 --warm-up 0.5 --rounds 2",
             "run upstream ours --connections 10000 --seconds 6 --warm-up 0.5 --rounds 2",
@@ -220,9 +219,10 @@ PARTS = (
     Part(
         "overload",
         "Overload",
-        "Requests arrive at three times the server's capacity, whether or not it keeps up. With a limit on active "
-        "requests the excess gets 503 at once and admitted requests are answered in time; without one "
-        "all of them wait. Upstream's --limit-concurrency counts open connections, of which there are 512 here: "
+        "Requests arrive at three times the server's capacity, whether or not it keeps up. With this fork's limit on "
+        "active requests the excess gets 503 at once and admitted requests are answered in time; without one "
+        "all of them wait. granian's --backpressure 16 refuses nothing: connections wait. "
+        "Upstream's --limit-concurrency counts open connections, of which there are 512 here: "
         "a lower limit refuses all requests, a higher one none. Each server is measured once.",
         ("overload ours ours:active=auto ours:active=16 upstream granian granian:backpressure=16",),
         "--seconds 1 --settle 1 --tolerate 9",
@@ -292,8 +292,8 @@ LONG = (
         "real",
         "Real applications",
         "Framework and application take most of the CPU time, so most servers differ little in it. At full load the "
-        "p99 of app-shop-postgres and app-site is shorter than upstream's and the p50 longer: the order in which "
-        "requests are served gives to one what it takes from the other. Programs as people run them, each driven by "
+        "p50 of app-shop-postgres and app-site is 1.4 times upstream's; the p99 is shorter with the first, and shows "
+        "no certain difference with the second. Programs as people run them, each driven by "
         "the recorded requests of its clients, again and again; a burst ends with the recording, so that each server "
         "answers the same mixture.",
         (

@@ -240,7 +240,7 @@ TABLE = (
         distributions=("uvicorn", *_COMMON, "zttp"),
         package="uvicorn",
         why="installed with [standard], so its defaults are httptools and uvloop; zttp, which needs up to 10% less "
-        "CPU for plain requests and more for bodies, has rows of its own",
+        "CPU for varying plain requests and more for bodies, has rows of its own",
     ),
     Target(
         "granian",

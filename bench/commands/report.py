@@ -21,8 +21,9 @@ REPORT, PAGE = documents.REPORT, "docs/benchmarks/report.html"
 CHART, CHARTED = "docs/benchmarks/cpu-{}.svg", ("performance",)
 TITLE = "Benchmarks"
 INTRODUCTION = """\
-The more a framework and an application do, the less a server matters: with [real applications](#real-applications) the
-differences are small, with [plain requests](#plain-and-repeated-requests) they are large, and yours is in between.
+The more a framework and an application do, the less a server matters: with [real applications](#real-applications)
+most differences in CPU time are small, with [plain requests](#plain-and-repeated-requests) they are large, and yours is
+in between.
 
 fastapi-api, starlette, django, varying, log-varying, tls-varying and [workers](#workers-and-event-loops) send 10,000
 requests in turn that differ in path, query and one header field, and real applications replay a recording. All others
