@@ -1,6 +1,6 @@
 """What must hold for anything that a peer may write, where the code is Python: the counterpart of `native/wire/fuzz`.
 
-    python -m tests.fuzzing [--seconds 20] [--seed N] [TARGET...]
+    python -m tests.fuzzing [--seconds 20] [--first N] [TARGET...]
 
 A target raises if it does not hold. Inputs are mutations of seeds; a number decides all of them.
 """
@@ -291,11 +291,11 @@ def main() -> int:
     """Run targets for some seconds each."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzzing", description="Random input for code in Python.")
     parser.add_argument("--seconds", type=float, default=20, help="how long each target has (default: 20)")
-    parser.add_argument("--seed", type=int, help="begin with this number (default: any)")
+    parser.add_argument("--first", type=int, help="begin with this seed (default: any)")
     parser.add_argument("target", nargs="*", default=list(TARGETS), choices=[*TARGETS, []])
     options = parser.parse_args()
     for name in options.target:
-        seed = SystemRandom().getrandbits(48) if options.seed is None else options.seed
+        seed = SystemRandom().getrandbits(48) if options.first is None else options.first
         count = fuzz(name, seed, _until(time.monotonic() + options.seconds))
         print(f"{name}: {count} executions from seed {seed}, nothing broken")
     return 0

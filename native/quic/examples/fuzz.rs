@@ -1,5 +1,5 @@
 //! Random clients in a network that loses, repeats, cuts and changes datagrams, against two endpoints: `-- --seconds 20
-//! [--seed N]`.
+//! [--first N | --seed N]`, to begin with a seed or to run its case alone.
 //!
 //! No panic, nothing left behind when all clients are gone, and a client with a clean network is served afterwards.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout, reason = "an example")]
@@ -26,11 +26,12 @@ fn main() {
     };
     let end = Instant::now() + Duration::from_secs(value("--seconds").unwrap_or(20));
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let (mut seed, only) = (value("--seed").unwrap_or(clock) | 1, value("--seed").is_some());
+    let only = value("--seed");
+    let mut seed = only.or_else(|| value("--first")).unwrap_or(clock) | 1;
     std::panic::set_hook(Box::new(|panic| println!("seed {}: {panic}", SEED.load(Ordering::Relaxed))));
     let pki = Pki::new();
     let mut cases = 0;
-    while Instant::now() < end && !(only && cases > 0) {
+    while Instant::now() < end && !(only.is_some() && cases > 0) {
         SEED.store(seed, Ordering::Relaxed);
         play(&pki, seed);
         seed = Random(seed).next() | 1;

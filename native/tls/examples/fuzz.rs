@@ -1,7 +1,7 @@
 //! Random connections: a client of rustls against a session, with records cut anywhere, changed, left out and made up.
 //!
 //! ```text
-//! cargo run -p tls --profile fuzz --example fuzz -- [--seconds 20] [--seed 1]
+//! cargo run -p tls --profile fuzz --example fuzz -- [--seconds 20] [--first 1 | --seed 1]
 //! ```
 //!
 //! Nothing may panic, no call may need more than bounded memory, and until something is changed both sides must get the
@@ -134,6 +134,7 @@ fn main() -> ExitCode {
         arguments.get(at + 1)?.parse::<u64>().ok()
     };
     let (seconds, seed) = (option("--seconds").unwrap_or(20), option("--seed"));
+    let first = option("--first").unwrap_or(1);
     let pki = Pki::new();
     let (own, client) = (pki.sign("localhost", 1), pki.sign("client", 2));
     let clients: Vec<_> = [vec![&TLS12], vec![&TLS13], vec![&TLS12, &TLS13]]
@@ -160,7 +161,7 @@ fn main() -> ExitCode {
         .collect();
     let begin = Instant::now();
     let (mut cases, mut opened) = (0u64, 0u64);
-    let mut one = seed.unwrap_or(1);
+    let mut one = seed.unwrap_or(first);
     while begin.elapsed() < Duration::from_secs(seconds) {
         let mut random = Random(one.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let Ok(is_open) = catch_unwind(AssertUnwindSafe(|| run(&mut random, &clients, &configs))) else {
