@@ -366,10 +366,10 @@ def _times_judged(gate: Gate) -> list[Line]:
     cases = _comparable_cases(gate, "time", cputime.CASES)
     if gate.arguments.base:
         return list(_timed(gate, cases, dict.fromkeys(cases, 1.0), gate.rival).values())
-    stored = _nearest(gate).time
+    machine = _nearest(gate)
+    stored, commit = machine.time, machine.times_of
     lines = _timed(gate, cases, stored, None)
     failed = [case for case, line in lines.items() if line.failed]
-    commit = _nearest(gate).times_of
     if failed and commit:
         about, tree = f"CPU time of {', '.join(failed)}, above the stored value,", f"the tree that it is of, {commit}"
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import io
@@ -18,11 +17,10 @@ from typing import Any, TextIO
 
 import pytest
 
-from tests.logging.records import log
+from tests.logging.records import access_log_to, log
 from tests.process import ROOT
 from tests.utils import is_listening, open_connection, read_until, wait_for
-from uvicorn.access.log import AccessLog
-from uvicorn.logging import ACCESS_FORMAT, AccessFormatter, PipeHandler
+from uvicorn.logging import PipeHandler
 from uvicorn.logging import file as module
 from uvicorn.logging.file import REMEDIES, FileWriter
 from uvicorn.logging.pipe import PipeWriter
@@ -351,24 +349,16 @@ def test_handlers_of_the_program_stay_as_they_are(dev_full: TextIO, capsys: pyte
 def test_access_lines_take_the_same_way(
     handler: PipeHandler, disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logger = logging.getLogger("uvicorn.access")
-    handler.setFormatter(AccessFormatter(ACCESS_FORMAT, use_colors=False))
-    monkeypatch.setattr(logger, "handlers", [handler])
-    monkeypatch.setattr(logger, "propagate", False)
-    monkeypatch.setattr(logger, "level", logging.INFO)
-    loop = asyncio.new_event_loop()
-    access_log = AccessLog(loop)
-    assert access_log.handler is handler
-    disk.room = 0
-    access_log.write("one\ntwo\n")
-    disk.room = 1000
-    access_log.write("three\n")
+    with access_log_to(handler, monkeypatch) as access_log:
+        disk.room = 0
+        access_log.write("one\ntwo\n")
+        disk.room = 1000
+        access_log.write("three\n")
     assert disk.read() == "three\n"
     assert [message.partition(":")[0] for message in caplog.messages] == [
         "Dropping log lines (2 so far)",
         "Dropped 2 log lines",
     ]
-    loop.close()
 
 
 # For real

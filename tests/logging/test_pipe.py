@@ -18,10 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.logging.records import log
+from tests.logging.records import access_log_to, log
 from tests.process import ROOT
 from tests.utils import is_listening, open_connection, read_to_end, read_until, wait_for
-from uvicorn.access.log import AccessLog
 from uvicorn.config import Config
 from uvicorn.logging import LOGGING_CONFIG, AccessFormatter, DefaultFormatter, PipeHandler
 from uvicorn.logging import pipe as module
@@ -252,25 +251,13 @@ def test_line_that_cannot_be_encoded_is_an_error_of_logging(pipe: Pipe, capsys: 
 
 
 def test_access_lines_take_the_same_way(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
-
-    from uvicorn.logging import ACCESS_FORMAT, AccessFormatter
-
-    logger = logging.getLogger("uvicorn.access")
     handler = PipeHandler(pipe.stream)
-    handler.setFormatter(AccessFormatter(ACCESS_FORMAT, use_colors=False))
-    monkeypatch.setattr(logger, "handlers", [handler])
-    monkeypatch.setattr(logger, "propagate", False)
-    monkeypatch.setattr(logger, "level", logging.INFO)
-    loop = asyncio.new_event_loop()
-    access_log = AccessLog(loop)
-    assert access_log.handler is handler
-    assert handler._writer is None
-    access_log.write("one\n")
-    assert handler._writer is not None
-    assert pipe.drain() == b"one\n"
-    handler.close()
-    loop.close()
+    with access_log_to(handler, monkeypatch) as access_log:
+        assert handler._writer is None
+        access_log.write("one\n")
+        assert handler._writer is not None
+        assert pipe.drain() == b"one\n"
+        handler.close()
 
 
 def default_handlers() -> list[logging.Handler]:

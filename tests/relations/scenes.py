@@ -115,6 +115,15 @@ class State:
             act()
 
 
+async def settled(holds: Callable[[], bool]) -> bool:
+    """Let the loop turn until something holds, or everything has come to whatever it comes to; whether it held."""
+    for _ in range(SETTLED):
+        if holds():
+            return True
+        await asyncio.sleep(0)
+    return False
+
+
 def seen_of(task: asyncio.Task[Any]) -> tuple[str, bool]:
     """What can be seen of what a task waits for: its kind, and whether it still asks to be waited for."""
     waits_for = getattr(task, "_fut_waiter", None)
@@ -298,7 +307,7 @@ class Wait(State):
         """Let everything end."""
         # `gather` ends with its first child that is cancelled, while others are still on their way out: a message that
         # the client is asked for then would be received by the next scene.
-        await self.settle()
+        await settled(lambda: not any(leaf.inside and leaf.kind == "receive" for leaf in self.leaves.values()))
         for leaf in self.leaves.values():
             leaf.release()
         while pending := [task for task in (*self.tasks.values(), *self.helpers) if not task.done()]:
@@ -306,13 +315,6 @@ class Wait(State):
         for helper in self.helpers:
             if not helper.cancelled() and (error := helper.exception()) is not None:
                 self.application.fault(f"scene {self.place}: a helper raised {describe(error)}")
-
-    async def settle(self) -> None:
-        """Let whoever is cancelled and receives come to its end."""
-        for _ in range(SETTLED):
-            if not any(leaf.inside and leaf.kind == "receive" for leaf in self.leaves.values()):
-                return
-            await asyncio.sleep(0)
 
     def help(self, coroutine: Any, how: str = "plain") -> None:
         """Run something beside what is observed."""
@@ -365,12 +367,9 @@ class Wait(State):
     async def let_go(self, delay: float) -> None:
         """Release what is still waited for when the action has come to whatever it comes to."""
         await asyncio.sleep(delay)
-        for _ in range(SETTLED):
-            if self.woken:
-                return
-            await asyncio.sleep(0)
-        for leaf in self.leaves.values():
-            leaf.release()
+        if not await settled(lambda: self.woken):
+            for leaf in self.leaves.values():
+                leaf.release()
 
     def ask_client(self) -> None:
         """Have the application receive something."""
