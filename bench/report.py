@@ -113,6 +113,15 @@ def middle(group: Sequence[Sample], field: str) -> float | None:
     return stats.median(known) if 2 * len(known) > len(group) else None
 
 
+def extent(group: Sequence[Sample], field: str) -> str:
+    """`middle` in words, and in brackets the lowest and the highest if several bursts have the figure."""
+    value = middle(group, field)
+    known = [one for sample in group if (one := percentile(sample, field)) is not None]
+    if value is None or len(known) == 1:
+        return micros(value)
+    return f"{micros(value)} ({micros(min(known))} to {micros(max(known))})"
+
+
 METRICS = (
     Metric("CPU per request", "less", "cpu"),
     Metric("memory after load (PSS)", "less", "memory"),

@@ -142,8 +142,8 @@ def tails(result: Result) -> list[Table]:
 
 
 def arrivals(result: Result) -> list[Table]:
-    """The 99th percentile at each arrival rate: loads in rows, servers in columns."""
-    [table] = tables.latency(result)
+    """The 99th percentile at each arrival rate, and how far its bursts differ: loads in rows, servers in columns."""
+    [table] = tables.latency(result, with_extent=True)
     server, p99 = table.columns.index("target"), table.columns.index("p99")
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for row in table.rows:

@@ -88,3 +88,12 @@ def test_rows_of_one_load_stand_together_and_a_failure_says_why() -> None:
         ("300/s (30%)", "512", "2.00 ms", "-"),
         ("900/s (90%)", "64", "-", "2.00 ms"),
     )
+
+
+def test_tails_by_arrival_rate_show_how_far_bursts_differ() -> None:
+    load = Load("openloop", 64, 1, 2.0, 900.0)
+    samples = [records.sample(cpu=cpu, load=load) for cpu in (10e-6, 20e-6, 90e-6)]
+    samples.append(records.sample("upstream", load=load))
+    result = records.result("latency", samples, capacities={"upstream": 1000.0}, slowest=1000.0, shares=[90])
+    [brief] = views.arrivals(result)
+    assert brief.rows == (("900/s (90%)", "64", "4.00 ms (2.00 ms to 18.00 ms)", "2.00 ms"),)
