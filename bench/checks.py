@@ -140,11 +140,15 @@ def _taken(measured: Sequence[tuple[str, Machine]], share: str, limit: float, wh
 
 
 def _polling(seen: Sequence[Seen]) -> Iterable[str]:
-    shares: dict[str, float] = {}
+    shares: dict[str, list[float]] = {}
     for _, sample in _usable(seen):
-        if sample.usage and sample.usage.idle:
-            shares[sample.target] = max(shares.get(sample.target, 0.0), sample.usage.idle)
-    for target, share in shares.items():
+        if sample.usage:
+            shares.setdefault(sample.target, []).append(sample.usage.idle)
+    for target, found in shares.items():
+        # One that is busy after some of its bursts alone has work left over from them.
+        share = stats.median(found)
+        if not share:
+            continue
         yield (
             f"{target} polls: without a request it uses {share:.0%} of a core, and at less than full load its CPU per "
             "request is that, too; what it uses before and after a burst is left out"

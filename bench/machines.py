@@ -75,4 +75,4 @@ def _shares(machines: Sequence[Machine]) -> Table:
         (target, kind, *(row.get(n, "-") for n in range(len(machines)))) for (target, kind), row in rows.items()
     )
     columns = ("server", "of", *(one.name for one in machines))
-    return Table("CPU per request that each further process or event loop adds", columns, filled)
+    return Table("CPU per request that each further process or event loop adds (high estimate)", columns, filled)

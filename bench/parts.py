@@ -345,8 +345,8 @@ LONG = (
         "real-rate",
         "Real applications at the same arrival rate",
         "30, 60 and 90% of upstream's capacity arrive at even distances, the same for each server; not at app-chat, "
-        "whose messages answer each other. Each figure is the mean of two bursts of ten seconds, which stand in brackets: "
-        "near the capacity they can differ tenfold. PostgreSQL runs on the core of the load generator.",
+        "whose messages answer each other. Each figure is the mean of two bursts of ten seconds, which are in "
+        "brackets: near the capacity they can differ tenfold. PostgreSQL runs on the core of the load generator.",
         (
             "latency ours upstream granian gunicorn hypercorn "
             "--workload app-shop-sqlite,app-shop-postgres,app-blog,app-site,app-model,app-tools,app-data "

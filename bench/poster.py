@@ -60,9 +60,8 @@ def groups(results: Sequence[Result]) -> dict[str, dict[str, float]]:
         times_ours = against.get(workload, {})
         if "upstream" in times_ours:
             ours = times_ours["upstream"]
-            others = {name: ours / times for name, times in times_ours.items()}
-            ranked = sorted(others, key=lambda name: others[name], reverse=True)
-            found[HEADLINES[workload]] = {OURS: ours, **{RIVALS[name]: others[name] for name in ranked}}
+            bars = {OURS: ours, **{RIVALS[name]: ours / times for name, times in times_ours.items()}}
+            found[HEADLINES[workload]] = dict(sorted(bars.items(), key=lambda bar: bar[1], reverse=True))
     return found
 
 
@@ -83,7 +82,7 @@ def draw(figures: Mapping[str, Mapping[str, float]], theme: Theme) -> str:
             )
             length = max(1.0, value * scale)
             parts.append(f'<rect x="{LABEL}" y="{top:g}" width="{length:.1f}" height="{BAR}" rx="2" fill="{colour}"/>')
-            shown = f"{value:.1f}\N{MULTIPLICATION SIGN}"
+            shown = f"{value:.2f}\N{MULTIPLICATION SIGN}"
             parts.append(_text(LABEL + length + 6, top + BAR - 3, shown, theme.text if ours else theme.soft, bold=ours))
             top += BAR + GAP
         top += 4

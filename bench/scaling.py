@@ -49,7 +49,7 @@ class Row:
             sum((count - 1) * (costs[number] / first[number] - 1) for count, costs in known.items()) / below
             for number in sorted(rounds)
         ]
-        return max(0.0, stats.mean_interval(shares).high)
+        return stats.mean_interval(shares).high
 
     def rate(self, cores: int, share: float) -> float:
         """Requests per second of a number of cores, by the model."""
@@ -122,13 +122,15 @@ def _model(result: Result) -> Table:
         share = row.share(cores)
         # With the global interpreter lock, loops of one process share one core.
         if share is not None and not (row.kind == "threads" and _has_gil(result, row.target)):
-            rates = (f"{_rounded(row.rate(count, share)):,.0f}" for count in CORES)
+            # Without growth there is nothing to extrapolate.
+            rates = (f"{_rounded(row.rate(count, share)):,.0f}" if share > 0 else "-" for count in CORES)
             found.append((row.target, row.kind, f"{share:.0%}", *rates))
     columns = ("target", "of", "each further one adds (high estimate)", *(f"{count} cores, req/s" for count in CORES))
     note = (
         "A model, not a measurement: CPU per request grows by the same share with each further process, the high end "
         "of the 95% interval of that share. Requests per second are those of cores that only serve. Fitted to at most "
         f"{cores} processes, as many as the machine has cores: an order of magnitude. "
+        "- : no growth was seen, so that there is nothing to extrapolate. "
         "`python -m bench publish --everything` measures a larger machine."
     )
     return Table("by the model, for many cores", columns, tuple(found), note)

@@ -60,11 +60,6 @@ def test_what_the_machine_does_wrong_is_said(change: dict[str, Any], words: str)
         pytest.param({"machine": Machine(0.4, 0.3, 0.0)}, "other programs used up to 30%", id="foreign load"),
         pytest.param({"machine": Machine(0.4, 0.0, 0.1)}, "hypervisor took up to 10%", id="steal"),
         pytest.param({"machine": Machine(0.99, 0.0, 0.0)}, "client was at its limit against ours", id="client full"),
-        pytest.param(
-            {"usage": replace(records.sample().usage, idle=0.97)},  # type: ignore[type-var]
-            "ours polls: without a request it uses 97% of a core",
-            id="polling",
-        ),
         pytest.param({"void": "errors: 3 read"}, "do not count: 1 of ours on hello: errors: 3 read", id="void"),
         pytest.param(
             {"burst": Burst(500, 2.0, {}, records.latency(0.001))},
@@ -77,6 +72,18 @@ def test_what_a_burst_suffered_is_said(more: dict[str, Any], words: str) -> None
     odd = records.sample(**more)
     doubts = _doubts([*_calm(), odd])
     assert any(words in doubt for doubt in doubts), doubts
+
+
+def test_a_server_that_polls_does_so_after_each_burst() -> None:
+    def idle(sample: Sample) -> Sample:
+        assert sample.usage is not None
+        return replace(sample, usage=replace(sample.usage, idle=0.97))
+
+    calm = [one for one in _calm() if one.target == "ours"]
+    [doubt] = [one for one in _doubts([*map(idle, calm)]) if "polls" in one]
+    assert "ours polls: without a request it uses 97% of a core" in doubt
+    # Work left over from one burst is not polling.
+    assert not any("polls" in one for one in _doubts([*calm, idle(calm[0])]))
 
 
 def test_a_spinning_open_loop_is_not_a_client_at_its_limit() -> None:

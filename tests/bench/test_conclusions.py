@@ -39,7 +39,7 @@ def weighed(held: float) -> Result:
     ("stored", "result", "text", "is_worse"),
     [
         pytest.param(
-            compared(3.0), compared(2.9), "2.9 times on hello (stored: 3.0). That is as stored", False, id="as"
+            compared(3.0), compared(2.9), "upstream 2.90 times on hello (stored: 3.00). That is as", False, id="as"
         ),
         pytest.param(compared(3.0), compared(2.0), "One case is 1.50 times worse than stored", True, id="worse"),
         pytest.param(compared(3.0), compared(4.5), "That is better than stored", False, id="better"),
@@ -47,6 +47,7 @@ def weighed(held: float) -> Result:
         pytest.param(driven(1000), driven(500), "2.00 times worse than stored", True, id="run worse"),
         pytest.param(driven(1000), driven(500, "upstream"), "this tree is not among the targets", False, id="others"),
         pytest.param(driven(1000), driven(500, cpu="Another"), "of another machine", False, id="another machine"),
+        pytest.param(driven(1000), driven(500, load_average=[0.9, 0, 0]), "2.00 times worse", True, id="other load"),
         pytest.param(
             weighed(2048), weighed(2060), "a connection holds 2.0 KiB (native:get), a request", False, id="micro"
         ),
@@ -66,6 +67,12 @@ def test_bursts_that_do_not_count_are_the_conclusion() -> None:
     assert (found.text, found.is_worse) == ("not every burst counts: it burned", True)
 
 
+def test_a_workload_that_was_not_served_is_the_conclusion() -> None:
+    lost = [replace(one, workload="echo", void="it burned") for one in compared(3.0).samples]
+    found = conclusions.of(compared(3.0), replace(compared(3.0), samples=(*compared(3.0).samples, *lost)))
+    assert (found.text, found.is_worse) == ("not every burst counts: it burned", True)
+
+
 def test_kinds_without_a_conclusion_are_refused() -> None:
     with pytest.raises(BenchError, match="no conclusion from startup beside micro"):
         conclusions.of(weighed(1), records.result("startup", records={}))
@@ -79,4 +86,4 @@ def test_the_command_says_it_and_fails_for_what_is_worse(
     for times, status in ((3.0, 0), (1.5, 1)):
         model.save(compared(times), tmp_path / "new")
         assert main(["baseline", "conclude", "performance", str(tmp_path / "new")]) == status
-        assert capsys.readouterr().out.startswith("conclusion: upstream needs more CPU per request than this tree: ")
+        assert capsys.readouterr().out.startswith("conclusion: CPU per request over this tree's: upstream ")

@@ -502,7 +502,10 @@ def test_the_chart_is_of_ratios_to_upstream_by_pairs() -> None:
         "daphne": pytest.approx(1 / 3, abs=1e-6),
     }
     light, dark = (poster.draw(figures, poster.THEMES[theme]) for theme in ("light", "dark"))
-    assert "3.0\N{MULTIPLICATION SIGN}" in light and light.count("<rect") == dark.count("<rect") == 4
+    assert "3.00\N{MULTIPLICATION SIGN}" in light and light.count("<rect") == dark.count("<rect") == 4
+    behind = [replace(one, workload="django") for one in _against("upstream", 9e-6)]
+    lost = poster.groups([records.result("compare", behind)])
+    assert [list(bars) for bars in lost.values()] == [["uvicorn 0.54", "this fork"]]
     assert light != dark and "href" not in light
     assert poster.groups([records.result("compare", _against("granian", 2e-5))]) == {}
 
