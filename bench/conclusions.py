@@ -61,7 +61,7 @@ def _run(stored: Result, result: Result) -> Conclusion:
         return Conclusion(
             "all cases answered rightly; this tree is not among the targets, and only its rates are stored", False
         )
-    best, (_, connections) = max((rate, case) for case, rate in now.items())
+    best, (_, connections, _) = max((rate, case) for case, rate in now.items())
     told = f"all cases answered rightly, {best:,.0f} requests/s at best ({connections} connections)"
     if _where(stored) != _where(result):
         return Conclusion(f"{told}; the stored rates are of another machine, so compare servers on this one", False)
@@ -74,10 +74,10 @@ def _where(result: Result) -> tuple[str, str]:
     return judge.machine(result.environment), str(result.environment["pinning"])
 
 
-def _rates(samples: tuple[Sample, ...]) -> dict[tuple[str, int], float]:
-    """Requests per second of this tree, by workload and connections."""
+def _rates(samples: tuple[Sample, ...]) -> dict[tuple[str, int, str], float]:
+    """Requests per second of this tree, by workload, connections and load generator."""
     return {
-        (case.workload, case.connections): stats.median([one.rps for one in usable(group)])
+        (case.workload, case.connections, case.client): stats.median([one.rps for one in usable(group)])
         for case, group in report.groups(samples).items()
         if case.target == "ours" and usable(group)
     }

@@ -210,6 +210,8 @@ def _spread(group: Sequence[Sample]) -> str:
     values = [sample.cpu_per_request * 1e6 for sample in usable(group) if sample.usage]
     if not values:
         return "failed"
+    if len(values) == 1:
+        return f"{values[0]:.1f} (one burst)"
     return f"{stats.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
 
 

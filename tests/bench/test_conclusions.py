@@ -73,6 +73,14 @@ def test_a_workload_that_was_not_served_is_the_conclusion() -> None:
     assert (found.text, found.is_worse) == ("not every burst counts: it burned", True)
 
 
+def test_rates_of_another_load_generator_are_not_compared() -> None:
+    slow = driven(500)
+    other = [replace(one, load=replace(one.load, tool="httpx")) for one in slow.samples]
+    found = conclusions.of(driven(1000), replace(slow, samples=tuple(other)))
+    assert found.text.endswith("none of these cases is stored")
+    assert not found.is_worse
+
+
 def test_kinds_without_a_conclusion_are_refused() -> None:
     with pytest.raises(BenchError, match="no conclusion from startup beside micro"):
         conclusions.of(weighed(1), records.result("startup", records={}))

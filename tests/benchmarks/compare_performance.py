@@ -37,6 +37,10 @@ def main(argv: Sequence[str]) -> int:
     arguments, rest = parser.parse_known_args(argv)
     paired = ["--workload", STORED, *rest]  # one that is given comes later, and counts
     try:
+        targets.find(arguments.rival)
+    except BenchError as exc:
+        parser.error(str(exc))
+    try:
         targets.find_all([arguments.rival])
     except BenchError as exc:
         print(f"{exc}: without it, only the stored baseline can be compared with", file=sys.stderr)

@@ -30,11 +30,16 @@ def _script(name: str, *arguments: str, as_file: bool = True) -> subprocess.Comp
     )
 
 
+def _assert_measured(done: subprocess.CompletedProcess[str]) -> None:
+    """On the machine of the stored rates, busy with other tests, they may be worse."""
+    assert done.returncode == int("worse than stored" in done.stdout), done.stderr
+
+
 @pytest.mark.deep
 def test_simple_bench_measures_every_concurrency(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     done = _script("simple_bench", *SHORT, "--output", str(path))
-    assert done.returncode == 0, done.stderr
+    _assert_measured(done)
     samples = model.load(path).samples
     assert [sample.load.connections for sample in samples] == [1, 10, 50, 100]
     assert {sample.load.tool for sample in samples} == {"httpx"}
@@ -75,13 +80,19 @@ def test_compare_performance_shows_the_paired_ratio_and_the_noise_floor() -> Non
     assert "no baseline 'no-such-baseline'" in done.stderr
 
 
+def test_compare_performance_does_not_measure_beside_a_misspelt_rival() -> None:
+    done = _script("compare_performance", "--rival", "hypercron")
+    assert done.returncode == 2
+    assert "unknown target 'hypercron': choose from ours, upstream" in done.stderr
+
+
 @pytest.mark.deep
 def test_compare_performance_without_upstream_goes_by_the_stored_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_PEERS_PYTHON", "/nowhere/python")
     done = _script("compare_performance", *SHORT, "--tool", "wrk", "--connections", "10", "--rounds", "1", "--markdown")
     if "wrk is not installed" in done.stderr:
         pytest.skip("needs wrk")
-    assert done.returncode == 0, done.stderr
+    _assert_measured(done)
     assert " hello, 10 " in done.stdout and "now / upstream" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("conclusion: all cases answered rightly, ")
     assert "no interpreter for upstream: run make bench-setup" in done.stderr
