@@ -146,13 +146,11 @@ def _polling(seen: Sequence[Seen]) -> Iterable[str]:
             shares.setdefault(sample.target, []).append(sample.usage.idle)
     for target, found in shares.items():
         # One that is busy after some of its bursts alone has work left over from them.
-        share = stats.median(found)
-        if not share:
-            continue
-        yield (
-            f"{target} polls: without a request it uses {share:.0%} of a core, and at less than full load its CPU per "
-            "request is that, too; what it uses before and after a burst is left out"
-        )
+        if share := stats.median(found):
+            yield (
+                f"{target} polls: without a request it uses {share:.0%} of a core, and at less than full load its CPU "
+                "per request is that, too; what it uses before and after a burst is left out"
+            )
 
 
 def _clients(seen: Sequence[Seen]) -> Iterable[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from bench import judge, report, stats
+from bench import environment, report, stats
 from bench.errors import BenchError
 from bench.model import Result, Sample, usable
 
@@ -36,8 +36,7 @@ def of(stored: Result, result: Result) -> Conclusion:
 def _compare(stored: Result, result: Result) -> Conclusion:
     then = dict(_speedups(stored))
     found = [(key, now, then[key]) for key, now in _speedups(result) if key in then]
-    unserved = [case for case, group in report.groups(result.samples).items() if not usable(group)]
-    if unserved or not found:
+    if not found or not all(map(usable, report.groups(result.samples).values())):
         return _failed(result) or _nothing()
     changes = [now / before for _, now, before in found]
     told = ", ".join(
@@ -63,15 +62,12 @@ def _run(stored: Result, result: Result) -> Conclusion:
         )
     best, (_, connections, _) = max((rate, case) for case, rate in now.items())
     told = f"all cases answered rightly, {best:,.0f} requests/s at best ({connections} connections)"
-    if _where(stored) != _where(result):
+    try:
+        environment.same_machine(stored.environment, result.environment)
+    except BenchError:
         return Conclusion(f"{told}; the stored rates are of another machine, so compare servers on this one", False)
     changes = [rate / then[case] for case, rate in now.items() if case in then]
     return _concluded(told, changes, MARGIN) if changes else Conclusion(f"{told}; none of these cases is stored", False)
-
-
-def _where(result: Result) -> tuple[str, str]:
-    """What rates depend on: the machine, and which of its cores server and client had."""
-    return judge.machine(result.environment), str(result.environment["pinning"])
 
 
 def _rates(samples: tuple[Sample, ...]) -> dict[tuple[str, int, str], float]:

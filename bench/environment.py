@@ -108,11 +108,16 @@ def describe(targets: Sequence[Target], pinning: Cores) -> dict[str, Any]:
     }
 
 
-def same(first: Mapping[str, Any], second: Mapping[str, Any], *, pinning: bool = True) -> None:
-    """Raises BenchError naming the first thing in which two environments differ."""
+def same_machine(first: Mapping[str, Any], second: Mapping[str, Any], *, pinning: bool = True) -> None:
+    """Raises BenchError naming the first thing in which two machines differ, or the use of their cores."""
     for key in IDENTITY if pinning else IDENTITY[:-1]:
         if first.get(key) != second.get(key):
             raise BenchError(f"results from different environments: {key} is {first.get(key)} and {second.get(key)}")
+
+
+def same(first: Mapping[str, Any], second: Mapping[str, Any], *, pinning: bool = True) -> None:
+    """Raises BenchError naming the first thing in which two environments differ."""
+    same_machine(first, second, pinning=pinning)
     for name, one in first.get("targets", {}).items():
         other = second.get("targets", {}).get(name, one)
         for key in ("python", "versions", "gil", "tree", "native"):

@@ -113,13 +113,17 @@ def middle(group: Sequence[Sample], field: str) -> float | None:
     return stats.median(known) if 2 * len(known) > len(group) else None
 
 
+def typical(group: Sequence[Sample], field: str) -> str:
+    """`middle` in words, a dash for None."""
+    return micros(middle(group, field))
+
+
 def extent(group: Sequence[Sample], field: str) -> str:
-    """`middle` in words, and in brackets the lowest and the highest if several bursts have the figure."""
-    value = middle(group, field)
-    known = [one for sample in group if (one := percentile(sample, field)) is not None]
-    if value is None or len(known) == 1:
-        return micros(value)
-    return f"{micros(value)} ({micros(min(known))} to {micros(max(known))})"
+    """`typical`, and in brackets the lowest and the highest if several bursts have the figure."""
+    known = [value for sample in group if (value := percentile(sample, field)) is not None]
+    if len(known) == 1 or middle(group, field) is None:
+        return typical(group, field)
+    return f"{typical(group, field)} ({micros(min(known))} to {micros(max(known))})"
 
 
 METRICS = (

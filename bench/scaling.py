@@ -102,7 +102,7 @@ def _measured(result: Result) -> Table:
             good = usable(group)
             times = f"{stats.median(costs) / stats.median(first):.2f}" if first else "-"
             spread = f"{report.micros(min(costs))} to {report.micros(max(costs))}"
-            p99 = report.micros(report.middle(good, "p99"))
+            p99 = report.typical(good, "p99")
             rate = f"{stats.median([sample.rps for sample in good]):,.0f}"
             found.append((target, kind, str(count), report.micros(stats.median(costs)), times, p99, rate, spread))
     columns = ("target", "of", "how many", "CPU/req", "times one", "p99", "req/s", "spread of CPU/req")
@@ -130,9 +130,10 @@ def _model(result: Result) -> Table:
         "A model, not a measurement: CPU per request grows by the same share with each further process, the high end "
         "of the 95% interval of that share. Requests per second are those of cores that only serve. Fitted to at most "
         f"{cores} processes, as many as the machine has cores: an order of magnitude. "
-        "- : no growth was seen, so that there is nothing to extrapolate. "
         "`python -m bench publish --everything` measures a larger machine."
     )
+    if any("-" in row for row in found):
+        note += " - : no growth was seen, so that there is nothing to extrapolate."
     return Table("by the model, for many cores", columns, tuple(found), note)
 
 

@@ -453,8 +453,8 @@ def recommendation(records: Sequence[Mapping[str, Any]]) -> Table:
 SHARES_NOTE = "Shares of the capacity of one server, by workload"
 
 
-def latency(result: Result, *, with_extent: bool = False) -> list[Table]:
-    """For each share of the capacity and number of connections, the tail of every server."""
+def latency(result: Result, tell: Callable[[Sequence[Sample], str], str] = report.typical) -> list[Table]:
+    """For each share of the capacity and number of connections, the tail of every server, worded by `tell`."""
     slowest, shares = float(result.data["slowest"]), [int(share) for share in result.data["shares"]]
     bases: dict[str, float] = result.data.get("bases", {})
     several = len(bases) > 1
@@ -462,7 +462,6 @@ def latency(result: Result, *, with_extent: bool = False) -> list[Table]:
     for case, group in report.groups(result.samples).items():
         rate = group[0].load.rate or 0.0
         known = [sample for sample in usable(group) if sample.latency]
-        tell = report.extent if with_extent else _middle
         cells = [tell(known, field) for field in TAIL] if known else []
         failed = "ok" if known else f"failed: {group[0].void}"
         if known and len(known) < len(group):
@@ -486,10 +485,6 @@ def latency(result: Result, *, with_extent: bool = False) -> list[Table]:
         note += f" - : fewer requests in a burst than the percentile needs, {fewest}."
     columns = (*(["workload"] if several else []), "arrivals", "conns", "target", *TAIL.values(), "status")
     return [Table("latency at fixed rates" + (", by workload" if several else ""), columns, filled, note)]
-
-
-def _middle(group: Sequence[Sample], field: str) -> str:
-    return report.micros(report.middle(group, field))
 
 
 def _whose(data: Mapping[str, Any]) -> str:

@@ -61,7 +61,7 @@ def _cells(group: Sequence[Sample]) -> tuple[str, str, str, str]:
     good = usable(group)
     if not good:
         return ("-", "-", "-", f"failed: {group[0].void}" if group else "not measured")
-    p50, p99 = (report.micros(report.middle(good, field)) for field in ("p50", "p99"))
+    p50, p99 = (report.typical(good, field) for field in ("p50", "p99"))
     lost = len(group) - len(good)
     rate = f"{stats.median([sample.rps for sample in good]):,.0f}"
     return (rate, p50, p99, "ok" if not lost else f"{lost} of {len(group)} void")
@@ -143,7 +143,7 @@ def tails(result: Result) -> list[Table]:
 
 def arrivals(result: Result) -> list[Table]:
     """The 99th percentile at each arrival rate, and how far its bursts differ: loads in rows, servers in columns."""
-    [table] = tables.latency(result, with_extent=True)
+    [table] = tables.latency(result, report.extent)
     server, p99 = table.columns.index("target"), table.columns.index("p99")
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for row in table.rows:
@@ -193,7 +193,7 @@ def _tail(group: Sequence[Sample]) -> str:
     good = [sample for sample in usable(group) if sample.latency]
     if not good:
         return "-" if usable(group) else "failed"
-    p50 = f"{report.micros(report.middle(good, 'p50'))} / "
+    p50 = f"{report.typical(good, 'p50')} / "
     middle = report.middle(good, "p99")
     if middle is None:
         return f"{p50}too few ({max(map(report.timed, good)):,})"

@@ -45,11 +45,11 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.action == "progress":
         common.print_table(progress(stored, result), as_markdown=arguments.markdown)
         try:
-            same_machine(stored, result)
+            environment.same_machine(stored.environment, result.environment)
         except BenchError as exc:
             common.told(f"doubt: the improvement is also that of the machine: {exc}")
         return 0
-    same_machine(stored, result)
+    environment.same_machine(stored.environment, result.environment)
     common.print_table(table(stored, result), as_markdown=arguments.markdown)
     return 0
 
@@ -74,12 +74,6 @@ def check_portable(result: Result) -> None:
     """Baselines are published: raises BenchError when one names a directory of this machine."""
     if str(Path.home()) in model.to_json(result) or "/tmp/" in model.to_json(result):
         raise BenchError("the result names a directory of this machine; it cannot become a baseline")
-
-
-def same_machine(stored: Result, result: Result) -> None:
-    """The machine must be the same; versions may differ, since they are being compared."""
-    plain = [{**one.environment, "targets": {}} for one in (stored, result)]
-    environment.same(*plain)
 
 
 def table(stored: Result, result: Result) -> Table:
