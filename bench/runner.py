@@ -20,7 +20,7 @@ from bench.errors import BenchError, LoadError, NotReady, ServerError, last_line
 from bench.load import generators
 from bench.load.base import Aim, Generator, verdict
 from bench.load.own import MARKED
-from bench.model import POLLING, Burst, Load, Machine, Sample
+from bench.model import Burst, Load, Machine, Sample
 from bench.plan import Block, Scenario
 from bench.process import Elsewhere, MemoryWatch, Request, Server
 from bench.scenario import Knobs, Mode
@@ -99,16 +99,19 @@ class Runner:
             with tempfile.TemporaryDirectory(prefix="bench-") as name:
                 try:
                     with self.serving(block.sides[side], scenario, Path(name)) as server:
+                        resting = idle_share(server, SETTLE)
                         self._warm(server, scenario, Path(name))
-                        sample = self._undisturbed(sample, server, scenario, Path(name))
+                        sample = self._undisturbed(sample, server, scenario, Path(name), resting)
                 except (ServerError, LoadError) as exc:
                     sample = replace(sample, void=str(exc))
             self.samples.append(sample)
 
-    def _undisturbed(self, sample: Sample, server: Server, scenario: Scenario, directory: Path) -> Sample:
+    def _undisturbed(
+        self, sample: Sample, server: Server, scenario: Scenario, directory: Path, resting: float
+    ) -> Sample:
         """A burst without foreign load on the server's cores; void if every attempt was disturbed."""
         for pause in (*PAUSES, None):
-            found = self._sample(sample, server, scenario, directory)
+            found = self._sample(sample, server, scenario, directory, resting)
             foreign = found.machine.foreign_cpu if found.machine else 0.0
             if found.void or foreign <= self.tolerated:
                 return found
@@ -251,7 +254,8 @@ class Runner:
         server.check_alive()
         return generator.parse(output, load), cpu
 
-    def _sample(self, sample: Sample, server: Server, scenario: Scenario, directory: Path) -> Sample:
+    def _sample(self, sample: Sample, server: Server, scenario: Scenario, directory: Path, resting: float) -> Sample:
+        """`resting` is the share of one core that the server used before any load."""
         try:
             with MemoryWatch(server.pid) as watch:
                 before, cores_before = server.figures(), environment.core_times()
@@ -262,9 +266,8 @@ class Runner:
                 )
                 elapsed = time.perf_counter() - begun
                 after, cores_after = server.figures(), environment.core_times()
-            idle = idle_share(server, SETTLE)
-            if idle >= POLLING:  # unless it was the rest of the work
-                idle = min(idle, idle_share(server, 5 * SETTLE))
+            # A server that did not poll before has work left over.
+            idle = min(resting, idle_share(server, SETTLE))
             whole = process.difference(before, after)
             if len(marks) == 2:
                 usage = process.difference(*marks)

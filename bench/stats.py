@@ -116,6 +116,15 @@ def paired_ratio(groups: Sequence[Sequence[tuple[float, float]]]) -> Interval:
     return Interval(math.exp(found.value), low, high)
 
 
+def quotient(first: Interval, second: Interval) -> Interval:
+    """One ratio over another that was measured independently: variances of logarithms add. Not known if one is not."""
+    value = first.value / second.value
+    if math.isinf(first.high) or math.isinf(second.high):
+        return Interval(value, 0.0, math.inf)
+    reach = math.exp(math.hypot(math.log(first.high / first.value), math.log(second.high / second.value)))
+    return Interval(value, value / reach, value * reach)
+
+
 def noise_floor(interval: Interval) -> float:
     """How far from 1 a ratio of a thing against itself strays, as a fraction: differences below it mean nothing."""
     return max(abs(interval.low - 1), abs(interval.high - 1))

@@ -1,7 +1,7 @@
 """`baseline save NAME FILE…` keeps results in the repository; `baseline compare` holds new ones against them.
 
 `baseline progress` shows new results beside the stored ones of upstream and this tree, without other servers installed.
-`baseline conclude` says in one line what a result comes to beside the stored one; exit status 1 if it is worse.
+`baseline conclude` says in one line what a result comes to beside stored ones; exit status 1 if it is worse.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BASELINES = Path(__file__).resolve().parent.parent / "baselines"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to do, under which name, with which results."""
     parser.add_argument("action", choices=["save", "compare", "progress", "conclude"])
-    parser.add_argument("name", help="of the baseline: bench/baselines/NAME.json")
+    parser.add_argument("name", help="of the baseline: bench/baselines/NAME.json; conclude takes several, with commas")
     parser.add_argument("files", nargs="+", type=Path, help="stored results of one kind and one environment")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
 
@@ -37,11 +37,11 @@ def execute(arguments: argparse.Namespace) -> int:
         model.save(result, path_of(arguments.name))
         common.told(f"saved as baseline {arguments.name}")
         return 0
-    stored = read(arguments.name)
     if arguments.action == "conclude":
-        conclusion = conclusions.of(stored, result)
+        conclusion = conclusions.of([read(name) for name in arguments.name.split(",")], result)
         print(f"conclusion: {conclusion.text}.")
         return int(conclusion.is_worse)
+    stored = read(arguments.name)
     if arguments.action == "progress":
         common.print_table(progress(stored, result), as_markdown=arguments.markdown)
         try:

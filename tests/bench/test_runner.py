@@ -128,7 +128,6 @@ def test_every_sample_carries_its_figures_and_its_environment(bench: Bench, tmp_
 
 def test_polling_outside_a_burst_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Other tests take their part of the cores.
-    monkeypatch.setattr(runner, "POLLING", 0.05)
     monkeypatch.setattr(model, "POLLING", 0.05)
     found = {}
     for name in ("polls", "delay"):
@@ -142,15 +141,22 @@ def test_polling_outside_a_burst_is_left_out(tmp_path: Path, monkeypatch: pytest
     assert usage.without_polling(1.0, 2.0).cpu == 0.0
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "left_out"),
+    [
+        pytest.param(0.9, 0.7, 0.7, id="polls"),
+        pytest.param(0.1, 0.9, 0.0, id="has work left over"),
+    ],
+)
 def test_what_a_server_that_polls_uses_between_bursts_is_no_cost(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    before: float, after: float, left_out: float, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = iter((0.9, 0.7))
+    asked = iter((before, after))
     monkeypatch.setattr(runner, "idle_share", lambda server, seconds: next(asked))
     assert bench("run", "fake", "--rounds", "1", *SHORT) == 0
     [sample] = _stored(tmp_path).samples
     assert sample.usage is not None
-    assert sample.usage.idle == 0.7  # The rest of the work was done at the second look.
+    assert sample.usage.idle == left_out
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,16 @@ def test_percentiles_are_those_of_numpy() -> None:
         assert found == pytest.approx([numpy.percentile(values, percent) for percent in percents])
 
 
+def test_the_quotient_of_two_ratios_is_less_certain_than_each() -> None:
+    one, other = Interval(3.0, 3.0 / 1.3, 3.0 * 1.3), Interval(2.0, 2.0 / 1.2, 2.0 * 1.2)
+    found = stats.quotient(one, other)
+    reach = math.exp(math.hypot(math.log(1.3), math.log(1.2)))
+    assert (found.value, found.low, found.high) == pytest.approx((1.5, 1.5 / reach, 1.5 * reach))
+    unknown = stats.paired_ratio([[(3.0, 1.0)]])
+    for found in (stats.quotient(unknown, other), stats.quotient(other, unknown)):
+        assert (found.low, found.high) == (0.0, math.inf)
+
+
 # What is held against scipy is one test: to import it takes longer than the rest, and tests are spread over processes.
 
 
