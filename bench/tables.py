@@ -453,8 +453,15 @@ def recommendation(records: Sequence[Mapping[str, Any]]) -> Table:
 SHARES_NOTE = "Shares of the capacity of one server, by workload"
 
 
-def latency(result: Result, tell: Callable[[Sequence[Sample], str], str] = report.typical) -> list[Table]:
-    """For each share of the capacity and number of connections, the tail of every server, worded by `tell`."""
+TAIL = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9", "max": "max"}
+
+
+def latency(
+    result: Result,
+    tell: Callable[[Sequence[Sample], str], str] = report.typical,
+    tail: Mapping[str, str] = TAIL,
+) -> list[Table]:
+    """For each share of the capacity and number of connections, the `tail` of every server, worded by `tell`."""
     slowest, shares = float(result.data["slowest"]), [int(share) for share in result.data["shares"]]
     bases: dict[str, float] = result.data.get("bases", {})
     several = len(bases) > 1
@@ -462,7 +469,7 @@ def latency(result: Result, tell: Callable[[Sequence[Sample], str], str] = repor
     for case, group in report.groups(result.samples).items():
         rate = group[0].load.rate or 0.0
         known = [sample for sample in usable(group) if sample.latency]
-        cells = [tell(known, field) for field in TAIL] if known else []
+        cells = [tell(known, field) for field in tail] if known else []
         failed = "ok" if known else f"failed: {group[0].void}"
         if known and len(known) < len(group):
             failed = f"{len(group) - len(known)} of {len(group)} void"
@@ -473,7 +480,7 @@ def latency(result: Result, tell: Callable[[Sequence[Sample], str], str] = repor
         rows.append((where, [case.workload, *names] if several else names, cells, failed))
     # Servers keep their order within a load, so that comparable rows are together.
     rows.sort(key=lambda row: row[0])
-    filled = tuple((*names, *(cells or [MISSING] * len(TAIL)), failed) for _, names, cells, failed in rows)
+    filled = tuple((*names, *(cells or [MISSING] * len(tail)), failed) for _, names, cells, failed in rows)
     capacities = ", ".join(f"{name} {rps:,.0f}/s" for name, rps in result.data["capacities"].items())
     note = (
         (f"Shares of {slowest:,.0f} requests per second, {_whose(result.data)}" if not several else SHARES_NOTE)
@@ -483,7 +490,7 @@ def latency(result: Result, tell: Callable[[Sequence[Sample], str], str] = repor
     if any(MISSING in cells for _, _, cells, _ in rows):
         fewest = f"{report.FEWEST['p99']:,} for p99 and {report.FEWEST['p999']:,} for p99.9"
         note += f" - : fewer requests in a burst than the percentile needs, {fewest}."
-    columns = (*(["workload"] if several else []), "arrivals", "conns", "target", *TAIL.values(), "status")
+    columns = (*(["workload"] if several else []), "arrivals", "conns", "target", *tail.values(), "status")
     return [Table("latency at fixed rates" + (", by workload" if several else ""), columns, filled, note)]
 
 
@@ -524,8 +531,6 @@ def overload(result: Result) -> list[Table]:
     columns = ("target", "capacity", "offered", "goodput", "of capacity", "refused", "p99 unloaded", "p99", "times")
     return [Table("overload", columns, tuple(rows), note)]
 
-
-TAIL = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9", "max": "max"}
 
 KINDS: dict[str, Callable[[Result], list[Table]]] = {
     "compare": compare,

@@ -371,10 +371,15 @@ def _configured(name: str) -> str:
     except ImportError:
         raise BenchError("bench.toml needs Python 3.11: set BENCH_OURS_PYTHON and BENCH_PEERS_PYTHON") from None
     try:
-        value = tomllib.loads(path.read_text(encoding="utf-8")).get("python", {}).get(name, "")
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as exc:
         raise BenchError(f"bench.toml: {exc}") from None
-    return str(value)
+    python = found.pop("python", {})
+    known = ("ours", "peers")
+    unknown = [*found, *(key for key in python if key not in known)] if isinstance(python, dict) else ["python"]
+    if unknown:
+        raise BenchError(f"bench.toml: unknown key {unknown[0]!r}: it has {' and '.join(known)}, under [python]")
+    return str(python.get(name, ""))
 
 
 def import_root(target: Target) -> Path | None:

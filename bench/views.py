@@ -143,7 +143,7 @@ def tails(result: Result) -> list[Table]:
 
 def arrivals(result: Result) -> list[Table]:
     """The 99th percentile at each arrival rate, and how far its bursts differ: loads in rows, servers in columns."""
-    [table] = tables.latency(result, report.extent)
+    [table] = tables.latency(result, report.extent, {"p99": "p99"})
     server, p99 = table.columns.index("target"), table.columns.index("p99")
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for row in table.rows:

@@ -55,6 +55,13 @@ TOOLS = tuple(WORKLOADS)
 # Whose idle connections are weighed, and how many of them.
 MEMORY = ("hello", "tls", "websocket", "h2")
 IDLE = 1000
+# The cases of each part that does not run the micro-benchmarks' own.
+PARTS: Mapping[str, Sequence[str]] = {
+    "time": cputime.CASES,
+    "calls": tuple(syscalls.CASES),
+    "served": served.CASES,
+    "memory": MEMORY,
+}
 # A stored value is used for a long time, so its own error should be small: this many times the blocks of a judgement.
 STORED_BLOCKS = 3
 
@@ -188,6 +195,10 @@ def _listed(text: str) -> list[str]:
 def _prepared(arguments: argparse.Namespace) -> Gate:
     """Everything that can be wrong with the order is found before anything is measured."""
     target = targets.find(arguments.target)
+    for part, known in PARTS.items():
+        for case in _listed(getattr(arguments, part)):
+            if case not in known:
+                raise BenchError(f"unknown case {case!r} of --{part}: choose from {', '.join(known)}")
     rival = targets.find(f"ours:root={arguments.base}" if arguments.base else "upstream")
     tool = arguments.tool or next(name for name in TOOLS if not generators.find(name).missing() or name == TOOLS[-1])
     if arguments.workload is None:
@@ -195,6 +206,8 @@ def _prepared(arguments: argparse.Namespace) -> Gate:
     needed = [target, rival] if arguments.workload else [target]
     for one in needed:
         targets.interpreter(one)
+    if cases := _listed(arguments.cases):
+        instructions.available(target, cases)
     stored = {} if arguments.update or arguments.base or arguments.prove else _read(arguments.stored)
     if arguments.workload:
         scenario.find(arguments.workload)
@@ -363,7 +376,7 @@ def _times_judged(gate: Gate) -> list[Line]:
     A virtual machine that was started again, or its neighbours, can move a stored value by more than the margin. So
     what fails against one is measured beside the tree that it is of, and judged by that.
     """
-    cases = _comparable_cases(gate, "time", cputime.CASES)
+    cases = _comparable_cases(gate, "time")
     if gate.arguments.base:
         return list(_timed(gate, cases, dict.fromkeys(cases, 1.0), gate.rival).values())
     machine = _nearest(gate)
@@ -411,12 +424,9 @@ def _tree(gate: Gate, commit: str) -> Target:
     return tree
 
 
-def _comparable_cases(gate: Gate, part: str, known: Sequence[str]) -> list[str]:
+def _comparable_cases(gate: Gate, part: str) -> list[str]:
     """The cases of a part that the order names, that run here, and that have something to be held against."""
     wanted = _listed(getattr(gate.arguments, part))
-    for case in wanted:
-        if case not in known:
-            raise BenchError(f"unknown case {case!r} of --{part}: choose from {', '.join(known)}")
     if gate.arguments.base or not wanted:
         return wanted
     if _identity(gate) != gate.stored.get("identity"):
@@ -434,7 +444,7 @@ def _comparable_cases(gate: Gate, part: str, known: Sequence[str]) -> list[str]:
 
 def _calls_judged(gate: Gate) -> list[Line]:
     """System calls per request against stored ones, or those of a base tree."""
-    cases = _comparable_cases(gate, "calls", list(syscalls.CASES))
+    cases = _comparable_cases(gate, "calls")
     found = _calls(gate, gate.target, cases)
     stored = _calls(gate, gate.rival, list(found)) if gate.arguments.base else gate.stored.get("calls", {})
     return [judge.judge_calls(case, stored[case], number) for case, number in found.items()]
@@ -442,7 +452,7 @@ def _calls_judged(gate: Gate) -> list[Line]:
 
 def _served_judged(gate: Gate) -> list[Line]:
     """Instructions of whole servers against stored ones, or those of a base tree."""
-    cases = _comparable_cases(gate, "served", served.CASES)
+    cases = _comparable_cases(gate, "served")
     found = _served(gate, gate.target, cases)
     stored = _served(gate, gate.rival, list(found)) if gate.arguments.base else gate.stored.get("served", {})
     return [judge.judge_instructions(case, stored[case], number) for case, number in found.items()]
@@ -461,7 +471,7 @@ def _served(gate: Gate, tree: Target, cases: Sequence[str]) -> dict[str, float]:
 
 def _memory_judged(gate: Gate) -> list[Line]:
     """Memory of idle connections against stored values, or those of a base tree."""
-    cases = _comparable_cases(gate, "memory", MEMORY)
+    cases = _comparable_cases(gate, "memory")
     found = _memory(gate, gate.target, cases)
     stored = _memory(gate, gate.rival, list(found)) if gate.arguments.base else gate.stored.get("memory", {})
     return [judge.judge_memory(f"idle connection of {case}", stored[case], size) for case, size in found.items()]

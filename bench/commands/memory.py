@@ -190,28 +190,28 @@ def _allocations(work: Work, target: Target) -> Figures:
 
 def _idle_connections(work: Work, target: Target) -> Figures:
     """What an open connection holds that has had its first answer, for each number of connections."""
-    return {"connections": _each_count(work, target, "hello")}
+    return _each_count(work, target, "connections", "hello")
 
 
 def _idle_websockets(work: Work, target: Target) -> Figures:
     """What an open WebSocket holds that has said nothing yet, for each number of them."""
     if "websocket" not in target.features:
         return {}
-    return {"websockets": _each_count(work, target, "websocket")}
+    return _each_count(work, target, "websockets", "websocket")
 
 
 def _idle_compressed(work: Work, target: Target) -> Figures:
     """What an open WebSocket holds that has had one compressed message and its answer, for each number of them."""
     if not {"websocket", "permessage-deflate"} <= target.features:
         return {}
-    return {"compressed": _each_count(work, target, "deflate-64")}
+    return _each_count(work, target, "compressed", "deflate-64")
 
 
 def _idle_http2(work: Work, target: Target) -> Figures:
     """What an open HTTP/2 connection holds that has had a hundred answers, for each number of them."""
     if "HTTP/2" not in target.features:
         return {}
-    return {"http2": _each_count(work, target, "h2")}
+    return _each_count(work, target, "http2", "h2")
 
 
 STEPS: dict[str, Callable[[Work, Target], Figures]] = {
@@ -227,7 +227,7 @@ STEPS: dict[str, Callable[[Work, Target], Figures]] = {
 }
 
 
-def _each_count(work: Work, target: Target, workload: str) -> list[dict[str, float]]:
+def _each_count(work: Work, target: Target, step: str, workload: str) -> Figures:
     """A number of connections that cannot be had is noted, and leaves the others."""
     found = []
     for count in work.idle:
@@ -236,8 +236,8 @@ def _each_count(work: Work, target: Target, workload: str) -> list[dict[str, flo
                 idle(work.runner, target, replace(work.scenario, workload=scenario.WORKLOADS[workload]), count)
             )
         except (BenchError, OSError) as exc:
-            work.notes.append(f"{target.label()}: {count} idle: {exc}")
-    return found
+            work.notes.append(f"{target.label()}: {count} idle of step {step}, which --steps can leave out: {exc}")
+    return {step: found}
 
 
 def idle(runner: Runner, target: Target, one: Scenario, count: int) -> dict[str, float]:

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Measure missing parts, then write the documents; exit status 1 if a part could not be measured."""
     campaign = Campaign(arguments.quick)
-    wanted = arguments.only.split(",")
+    wanted = [name.strip() for name in arguments.only.split(",")]
     if arguments.everything:
         wanted += [part.name for part in parts.LONG if part.name not in wanted]
     for name in wanted:

@@ -61,8 +61,8 @@ def execute(arguments: argparse.Namespace) -> int:
 def _workloads(names: str) -> list[Workload]:
     if names == "all":
         return list(scenario.WEBSOCKETS)
-    found = scenario.find(names)
-    for one in found:
-        if one.generator != "websocket":
-            raise BenchError(f"{one.name} is no workload for WebSocket")
-    return found
+    known = {one.name: one for one in scenario.TABLE if one.generator == "websocket"}
+    for name in names.split(","):
+        if name not in known:
+            raise BenchError(f"{name} is no workload for WebSocket: choose from {', '.join(known)}, all")
+    return [known[name] for name in names.split(",")]

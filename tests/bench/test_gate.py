@@ -611,6 +611,17 @@ def test_a_case_nobody_knows_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "\n" not in str(caught.value)
 
 
+def test_a_case_nobody_knows_is_said_before_anything_is_measured(
+    gate: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(*arguments: Any) -> None:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(common, "measure", measured)
+    assert gate("--update", "--cases", "http9:get") == 1
+    assert capsys.readouterr().err == "bench: the micro-benchmarks failed: unknown micro-benchmark 'http9:get'\n"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [pytest.param(None, "did not see the marks", id="missing"), pytest.param("fn=x\n", "without a total", id="empty")],

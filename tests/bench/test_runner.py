@@ -228,6 +228,10 @@ def test_a_run_without_any_good_sample_fails(bench: Bench) -> None:
         pytest.param(("baseline", "compare", "nothing", "/no/such"), "cannot read", id="baseline file"),
         pytest.param(("report",), "which results?", id="no results"),
         pytest.param(("websocket", "fake", "--cases", "hello"), "hello is no workload for WebSocket", id="case"),
+        pytest.param(
+            ("websocket", "fake", "--cases", "x"), "choose from websocket, echo-64, echo-64-x16", id="websocket"
+        ),
+        pytest.param(("gate", "--memory", "idle"), "unknown case 'idle' of --memory: choose from hello", id="gate"),
         pytest.param(("workers", "fake", "--sections", "x"), "unknown section 'x'", id="section"),
         pytest.param(("app", "nomodule", "fake"), "module:attribute", id="application"),
         pytest.param(("profile", "epoll"), "epoll has no Python to profile", id="profile"),
@@ -261,6 +265,30 @@ def test_no_interpreter_is_one_clear_line(
     error = capsys.readouterr().err
     assert "no interpreter for upstream: run make bench-setup" in error
     assert "(/no/such/python, from there, bench.toml or --python, does not exist)" in error
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="bench.toml needs Python 3.11")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(
+            '[pyhton]\nours = "x"\n', "unknown key 'pyhton': it has ours and peers, under [python]", id="table"
+        ),
+        pytest.param('[python]\nour = "x"\n', "unknown key 'our'", id="server"),
+        pytest.param("python = 3\n", "unknown key 'python'", id="no table"),
+        pytest.param("[python\n", "bench.toml: ", id="no TOML"),
+        pytest.param('[python]\nours = "/no/such"\n', "(/no/such, from there, bench.toml", id="no interpreter"),
+    ],
+)
+def test_mistakes_in_the_settings_file_are_one_line(
+    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bench.toml").write_text(text)
+    monkeypatch.setattr(targets, "ROOT", tmp_path)
+    monkeypatch.delenv("BENCH_OURS_PYTHON", raising=False)
+    with pytest.raises(BenchError) as caught:
+        targets.interpreter(targets.find("ours"))
+    assert words in str(caught.value)
 
 
 def test_an_interpreter_may_be_named_from_where_one_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
