@@ -169,7 +169,7 @@ def _target(target: Target) -> dict[str, Any]:
     python = interpreter(target)
     if not python:
         return {"python": "none", "versions": {}}
-    configured = {"command": target.shown(), "why": target.why}
+    configured = {"commands": target.commands(), "why": target.why}
     root = import_root(target)
     probe = [python, "-c", _PROBE, *target.distributions, "fastapi"]
     done = subprocess.run(probe, capture_output=True, text=True, cwd="/")

@@ -10,9 +10,12 @@ from bench import checks, parts, report, views
 from bench.checks import Seen
 from bench.model import MEASURED, Result
 from bench.report import Table
+from bench.scenario import WORKLOADS
 
 # The heading under which a document says where its figures come from.
 DOUBTS = "Where, when, and what to doubt"
+# What servers are started for unless a workload says otherwise.
+PLAIN = "HTTP/1.1"
 # Why a server is measured with options, too.
 VARIANT = "a variant, to compare one setting"
 NO_SERVER = "no ASGI server, a library on its own"
@@ -99,19 +102,30 @@ def markdown(title: str, sections: Sequence[Section], introduction: str = "") ->
 
 
 def _configurations(sections: Sequence[Section]) -> list[str]:
-    """A table of the servers with their commands and why they are their best; nothing for results without them."""
-    found: dict[str, tuple[str, str]] = {}
+    """A table of the servers with the commands of what they were measured with, and why these are their best."""
+    kinds: dict[str, dict[str, str]] = {}
+    reasons: dict[str, str] = {}
     for one in sections:
         for label, described in one.result.environment.get("targets", {}).items():
-            if described.get("command"):
-                why = VARIANT if ":" in label else described.get("why") or NO_SERVER
-                found.setdefault(label, (f"`{described['command']}`", why))
-    if not found:
+            used = {_kind(sample.workload) for sample in one.result.samples if sample.target == label} or {PLAIN}
+            found = {kind: command for kind, command in described.get("commands", {}).items() if kind in used}
+            if found:
+                kinds.setdefault(label, {}).update(found)
+                reasons[label] = VARIANT if ":" in label else described.get("why") or NO_SERVER
+    if not kinds:
         return []
-    rows = tuple((label, *told) for label, told in found.items())
-    note = "For one process and without an access log; workloads that need TLS, HTTP/2 or a log add the options for it."
-    table = Table("The configuration of each server", ("server", "command", "why it is its best"), rows, note)
+    rows = tuple(
+        (label, kind, f"`{command}`", "" if number else reasons[label])
+        for label, commands in kinds.items()
+        for number, (kind, command) in enumerate(commands.items())
+    )
+    note = "For one process; module:app is the application, certificate.pem a certificate and its key."
+    table = Table("The configuration of each server", ("server", "for", "command", "why it is its best"), rows, note)
     return ["## Configurations", report.markdown(table).rstrip()]
+
+
+def _kind(workload: str) -> str:
+    return WORKLOADS[workload].kind if workload in WORKLOADS else PLAIN
 
 
 def _shown(tables: Iterable[Table]) -> Iterator[Table]:

@@ -64,6 +64,13 @@ class Workload:
         return self.headers.get("Connection") == "close"
 
     @property
+    def kind(self) -> str:
+        """What a server is started for."""
+        version = "HTTP/3" if self.http3 else "HTTP/2" if self.http2 else "HTTP/1.1"
+        more = {"TLS": self.tls, "access log": self.access_log, "files": bool(self.mount)}
+        return ", ".join([version, *(name for name, wanted in more.items() if wanted)])
+
+    @property
     def payload(self) -> int:
         """Bytes of the bodies that one request moves, both ways, where they are what it costs; 0 where they are few."""
         moved = len(self.body) + (self.response_bytes or 0)

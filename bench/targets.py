@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import applications, trees
+from bench import applications, scenario, trees
 from bench.compiler import compiled
 from bench.errors import BenchError
 from bench.scenario import Mode, Workload
@@ -80,10 +80,28 @@ class Target:
         chosen = ",".join(f"{key}={value}" for key, value in sorted(shown.items()))
         return f"{self.name}:{chosen}" if chosen else self.name
 
-    def shown(self) -> str:
-        """The command line for one process, as a reader would type it."""
-        launch = Launch("module:app", 8000, Mode(), False, "python", self.options)
-        return shlex.join([Path(word).name if Path(word).is_absolute() else word for word in self.command(launch)])
+    def commands(self) -> dict[str, str]:
+        """The command lines for one process, as a reader would type them, by the kind of workload."""
+        return {one.kind: self._shown(one) for one in scenario.TABLE if self.refusal(one, Mode()) is None}
+
+    def _shown(self, workload: Workload) -> str:
+        mount = (workload.mount, Path("static")) if workload.mount and "mount" in self.features else None
+        launch = Launch(
+            "module:app",
+            8000,
+            Mode(),
+            workload.access_log,
+            "python",
+            self.options,
+            Path("certificate.pem") if workload.tls else None,
+            workload.http2,
+            mount,
+            workload.http3,
+        )
+        words = self.command(launch)
+        # A console script runs by its name.
+        words = words[1:] if words[1] == self.name else words
+        return shlex.join([word.removeprefix(f"{ROOT}/") for word in words])
 
     def refusal(self, workload: Workload, mode: Mode) -> str | None:
         """Why this server cannot serve a workload in a mode; None when it can."""

@@ -603,12 +603,21 @@ def test_the_document_leaves_details_to_the_report_and_has_each_note_once(monkey
     assert shown.count("1 ms") == 2
 
 
-def test_the_document_has_the_command_of_each_server_and_why_it_is_its_best() -> None:
-    described = {"python": "3.13.1", "versions": {}, "command": "python -m granian app", "why": "its defaults"}
-    result = records.result("compare", records.block(0, [1e-5, 1e-5], [2e-5, 2e-5]))
-    found = {"granian": described, "granian:loop=asyncio": described}
+def test_the_document_has_the_commands_of_each_server_and_why_they_are_its_best() -> None:
+    """Those of the workloads that it was measured with."""
+    commands = {"HTTP/1.1": "granian app", "HTTP/1.1, TLS": "granian --tls app", "HTTP/2": "granian --http 2 app"}
+    described = {"python": "3.13.1", "versions": {}, "commands": commands, "why": "its defaults"}
+    memory = {"python": "3.13.1", "versions": {}, "commands": {"HTTP/1.1": "daphne app"}, "why": "has no choice"}
+    samples = [records.sample("granian", workload=workload) for workload in ("hello", "varying", "tls")]
+    result = records.result("run", samples)
+    found = {"granian": described, "granian:loop=asyncio": described, "daphne": memory}
     configured = replace(result, environment={**result.environment, "targets": found})
     text = publication.markdown("Title", [publication.of_result(one) for one in (result, configured)])
-    assert "| --- | --- | --- |\n| granian | `python -m granian app` | its defaults |" in text
-    assert "| granian:loop=asyncio | `python -m granian app` | a variant, to compare one setting |" in text
+    rows = text.partition("| --- | --- | --- | --- |\n")[2].partition("\n\n")[0]
+    assert rows.splitlines() == [
+        "| granian | HTTP/1.1 | `granian app` | its defaults |",
+        "| granian | HTTP/1.1, TLS | `granian --tls app` |  |",
+        "| granian:loop=asyncio | HTTP/1.1 | `granian app` | a variant, to compare one setting |",
+        "| daphne | HTTP/1.1 | `daphne app` | has no choice |",
+    ]
     assert "## Configurations" not in publication.markdown("Title", [publication.of_result(result)])

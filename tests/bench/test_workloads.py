@@ -340,3 +340,13 @@ async def test_a_body_that_comes_as_a_memoryview_goes_back_as_bytes() -> None:
     await apps.echo({"type": "http"}, receive, send)
     assert sent[1] == {"type": "http.response.body", "body": b"abc"}
     assert type(sent[1]["body"]) is bytes
+
+
+def test_commands_are_printed_as_they_can_be_typed() -> None:
+    ours, fastpysgi, picows = (targets.find(name).commands() for name in ("ours", "fastpysgi", "picows"))
+    assert ours["HTTP/1.1, access log"] == "python -m uvicorn module:app --host 127.0.0.1 --port 8000"
+    assert ours["HTTP/1.1, files"].endswith(" --mount /static=static")
+    assert ours["HTTP/3, TLS"].endswith(" --ssl-certfile certificate.pem --ssl-keyfile certificate.pem --http2 --http3")
+    assert fastpysgi["HTTP/1.1"] == "fastpysgi --host 127.0.0.1 --port 8000 module:app"
+    assert picows["HTTP/1.1"] == "python bench/apps_picows.py 8000"
+    assert "HTTP/2" not in fastpysgi
