@@ -14,6 +14,7 @@ from bench import report, stats
 from bench.errors import BenchError
 from bench.model import Result, Sample, usable
 from bench.report import METRICS, Rivalry, Table
+from bench.tables import MISSING
 from bench.tables import floors as noise_floors
 
 # The floor, which is not a server to compare with.
@@ -41,6 +42,9 @@ IDLE = {
     "compressed": "WebSockets, compressed",
     "http2": "connections, HTTP/2",
 }
+
+# An hour's requests leave more behind than with another server if they do so by this much, in bytes.
+GREW = 2**20
 
 Row = tuple[str, ...]
 
@@ -102,7 +106,7 @@ def _is_rival(name: str) -> bool:
 
 
 def _failed(name: str) -> Row:
-    return ("every figure", name, "failed", "-", "-", "-", "-")
+    return ("every figure", name, "failed", *[MISSING] * 4)
 
 
 def _alone(
@@ -161,8 +165,30 @@ def _memory(result: Result) -> Iterator[Row]:
                 idle.setdefault(f"{one['count']:,} idle {told}", {})[name] = one["pss"]
     for where, found in hours.items():
         yield from _alone(where, "PSS after an hour's requests", found, _mib)
+    for where, name, ours, theirs in grown(result):
+        yield (where, "growth in an hour's requests", name, _mib(ours), _mib(theirs), MISSING, MISSING, MISSING)
     for where, found in idle.items():
         yield from _alone(where, "PSS per connection", found, _kib)
+
+
+def grown(result: Result) -> Iterator[tuple[str, str, float, float]]:
+    """Where memory grew by more than with another server: the workload, that server, the growth of both in bytes."""
+    growth = {
+        name: {one["workload"]: one["end"] - one["warm"] for one in record.get("hours", []) if "warm" in one}
+        for name, record in result.data["records"].items()
+    }
+    for where, ours in growth.get("ours", {}).items():
+        for name, found in growth.items():
+            if _is_rival(name) and ours - found.get(where, ours) > GREW:
+                yield where, name, ours, found[where]
+
+
+def longer(result: Result) -> Table:
+    """Latencies certainly longer than another server's, by pairs; without rows if there are none or no pairs."""
+    found = (row for row in _paired(report.comparisons(result.samples)) if row[1] in ("p50", "p99"))
+    rows = tuple((*row[:3], f"{row[5]} ({row[6]})") for row in found if row[-1] == "yes")
+    note = "Times: this fork's over the other's, by pairs, with its 95% interval."
+    return Table("latency longer than another server's", ("workload", "figure", "server", "times"), rows, note)
 
 
 def _overload(result: Result) -> Iterator[Row]:

@@ -174,7 +174,8 @@ PARTS = (
         "WebSocket",
         "Messages echoed, one or 16 in flight per socket; compressed; broadcast, where a request is one delivery; "
         "handshakes, each followed by a close; and echoed by Starlette. Only open-close includes opening "
-        "and closing. picows serves no ASGI applications: it calls a method for each message.",
+        "and closing. gunicorn unmasks messages byte by byte in Python, hence its figures for large ones. "
+        "picows serves no ASGI applications: it calls a method for each message.",
         (
             "websocket ours upstream granian --paired --rounds 4 --seconds 1 --warm-up 0.3",
             "websocket hypercorn daphne gunicorn --rounds 1 --seconds 1 --warm-up 0.3",
@@ -221,10 +222,10 @@ PARTS = (
         "Overload",
         "Requests arrive at three times the server's capacity, whether or not it keeps up. With this fork's limit on "
         "active requests the excess gets 503 at once and admitted requests are answered in time; without one "
-        "all of them wait. granian's --backpressure 16 refuses nothing: connections wait. "
-        "Upstream's --limit-concurrency counts open connections, of which there are 512 here: "
-        "a lower limit refuses all requests, a higher one none. Each server is measured once.",
-        ("overload ours ours:active=auto ours:active=16 upstream granian granian:backpressure=16",),
+        "all of them wait. Upstream's --limit-concurrency and granian's --backpressure count open connections, of "
+        "which there are 512 here: below that upstream refuses all requests and granian leaves connections without "
+        "an answer, above it neither has an effect. Each server is measured once.",
+        ("overload ours ours:active=auto ours:active=16 upstream granian",),
         "--seconds 1 --settle 1 --tolerate 9",
         2.8,
         1.0,
@@ -291,9 +292,8 @@ LONG = (
     Part(
         "real",
         "Real applications",
-        "Framework and application take most of the CPU time, so most servers differ little in it. At full load the "
-        "p50 of app-shop-postgres and app-site is 1.4 times upstream's; the p99 is shorter with the first, and shows "
-        "no certain difference with the second. Programs as people run them, each driven by "
+        "Framework and application take most of the CPU time, so most servers differ little in it. Programs as people "
+        "run them, each driven by "
         "the recorded requests of its clients, again and again; a burst ends with the recording, so that each server "
         "answers the same mixture.",
         (

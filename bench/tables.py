@@ -106,17 +106,31 @@ def speedups(result: Result) -> Table:
     """For each workload, the CPU per request of each other server relative to A."""
     found: dict[tuple[str, str, int, str], dict[str, str]] = {}
     for (workload, mode, connections, first, second), chosen in report.comparisons(result.samples).items():
-        times = MISSING if first == second else _times(chosen)
+        times = _floor(chosen) if first == second else _times(chosen)
         if times != MISSING:
-            found.setdefault((workload, mode, connections, first), {})[second] = times
-    names = list(dict.fromkeys(name for row in found.values() for name in row))
+            found.setdefault((workload, mode, connections, first), {})[NOISE if first == second else second] = times
+    names = sorted(dict.fromkeys(name for row in found.values() for name in row), key=lambda name: name == NOISE)
     rows = tuple((*map(str, key), *(row.get(name, MISSING) for name in names)) for key, row in found.items())
     note = (
         "CPU per request of a server over that of A: the geometric mean of the pairs, and its 95% interval. Above 1, A "
         "needs less; below 1, more; an interval that includes 1 shows no difference."
     )
+    if NOISE in names:
+        note += f" {NOISE.capitalize()}: how far A strays from itself; a ratio no further from 1 shows no difference."
     table = Table("CPU per request relative to A", ("workload", "mode", "conns", "A", *names), rows, note)
     return report.without_constants(table, {**report.CONSTANT, "A": "A is {}"})
+
+
+# What the column of A against itself is called.
+NOISE = "noise floor"
+
+
+def _floor(chosen: Sequence[Sample]) -> str:
+    try:
+        found = report.noise_floors(chosen)
+    except BenchError:
+        return "failed"
+    return f"{found['cpu']:.0%}" if "cpu" in found else MISSING
 
 
 def _times(chosen: Sequence[Sample]) -> str:

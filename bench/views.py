@@ -135,10 +135,14 @@ def cases(result: Result) -> list[Table]:
 
 
 def tails(result: Result) -> list[Table]:
-    """The median and the 99th percentile of the latency by workload and server: medians of the bursts."""
+    """The median and the 99th percentile of the latency by workload and server: medians of the bursts.
+
+    Then those that are certainly longer than another server's.
+    """
     table = _matrix(result, "latency: p50 / p99", lambda name: True, _tail)
     is_closed = all(one.load.tool in CLOSED and one.load.pipeline == 1 for one in result.samples)
-    return [replace(table, note=f"{table.note} {WAITING}") if is_closed else table]
+    longer = losses.longer(result)
+    return [replace(table, note=f"{table.note} {WAITING}") if is_closed else table, *([longer] if longer.rows else [])]
 
 
 def arrivals(result: Result) -> list[Table]:
@@ -162,6 +166,12 @@ def hours(result: Result) -> list[Table]:
         "Proportional set size of the process tree after at least 18,000 requests; in brackets the growth since the "
         "first burst of two seconds, or since 900 requests if those took longer."
     )
+    more = [
+        f"{where}, {report.mib(ours)} MiB (upstream {report.mib(theirs)})"
+        for where, name, ours, theirs in losses.grown(result)
+        if name == "upstream"
+    ]
+    note += f" Grew by at least 1 MiB more than with upstream: {'; '.join(more)}." if more else ""
     return [_pivot("memory after a busy hour's requests, MiB", ("workload",), found, note)]
 
 

@@ -249,6 +249,39 @@ def test_a_percentile_of_few_requests_is_no_figure() -> None:
         assert ("/ too few (199)" in table.rows[0][2]) is (requests == 199)
 
 
+def test_latencies_that_are_certainly_longer_are_beside_the_tails() -> None:
+    pairs = _against("granian", 0.5e-5)
+    [_, table] = views.tails(records.result("compare", pairs))
+    assert [row[:3] for row in table.rows] == [("hello", "p50", "granian"), ("hello", "p99", "granian")]
+    assert table.rows[0][3] == "2.00 (2.00 to 2.00)"
+    [_] = views.tails(records.result("compare", _against("granian", 0.995e-5)))  # Within the noise.
+
+
+def test_the_noise_floor_is_beside_the_ratios() -> None:
+    [table] = views.speedups(records.result("compare", _against("upstream", 3e-5)))
+    assert table.columns == ("upstream", "noise floor") == table.columns[-2:]
+    assert table.rows[0][-1] == "1%"
+    assert "Noise floor" in table.note
+    [without] = views.speedups(records.result("compare", _compared(1e-5, 3e-5)))
+    assert "noise floor" not in without.columns and "Noise floor" not in without.note
+
+
+def test_growth_beyond_upstream_is_said_and_is_a_loss() -> None:
+    def hours(growth: float) -> dict[str, Any]:
+        one = {"workload": "app", "rest": 60 * 2**20, "warm": 70 * 2**20, "end": (70 + growth) * 2**20}
+        return {"hours": [{**one, "requests": 18000, "seconds": 60.0}]}
+
+    grown = records.result("memory", records={"ours": hours(5.8), "upstream": hours(0.9), "granian": hours(5.0)})
+    result = replace(grown, data={**grown.data, "workload": "hello"})
+    [table] = views.hours(result)
+    assert table.note.endswith("Grew by at least 1 MiB more than with upstream: app, 5.8 MiB (upstream 0.9).")
+    [lost] = losses.tables(result)
+    rows = [row[:5] for row in lost.rows if row[1].startswith("growth")]
+    assert rows == [("app", "growth in an hour's requests", "upstream", "5.8 MiB", "0.9 MiB")]
+    level = records.result("memory", records={"ours": hours(0.9), "upstream": hours(0.9)}, workload="hello")
+    assert "Grew" not in views.hours(level)[0].note
+
+
 def test_streams_at_a_fixed_rate_are_not_compared_by_rate() -> None:
     result = records.result("compare", _against("granian", 0.5e-5, workload="tokens"))
     assert "requests per second" not in {row[0] for row in report.comparison_table("t", result.samples[:4]).rows}
@@ -400,7 +433,10 @@ def test_times_less_are_told_for_every_workload_and_rival() -> None:
     numbered = [replace(one, block=one.block + 6 * (one.workload == "echo")) for one in samples]
     first, *_ = tables.tables(records.result("compare", numbered))
     assert first.title == "CPU per request relative to A (single, 50 connections, A is ours)"
-    assert first.rows == (("hello", "3.00 (3.00 to 3.00)", "-"), ("echo", "-", "0.50 (0.50 to 0.50)"))
+    assert [row[:3] for row in first.rows] == [
+        ("hello", "3.00 (3.00 to 3.00)", "-"),
+        ("echo", "-", "0.50 (0.50 to 0.50)"),
+    ]
 
 
 def _stored(**results: Result) -> Callable[[str], Result | None]:
