@@ -16,6 +16,7 @@ from bench import report, stats
 from bench.model import Result, Sample, usable
 from bench.report import Table
 from bench.scenario import parse_mode
+from bench.stats import Interval
 
 CORES = (8, 16, 32, 64)
 # Rounds that an interval needs.
@@ -33,8 +34,8 @@ class Row:
     kind: str
     costs: Mapping[int, Mapping[int, float]]
 
-    def share(self, cores: int) -> float | None:
-        """What each further process adds at most, by those for which there are cores.
+    def share(self, cores: int) -> Interval | None:
+        """What each further process adds, by those for which there are cores.
 
         None if too few rounds are known, or numbers.
         """
@@ -49,7 +50,7 @@ class Row:
             sum((count - 1) * (costs[number] / first[number] - 1) for count, costs in known.items()) / below
             for number in sorted(rounds)
         ]
-        return stats.mean_interval(shares).high
+        return stats.mean_interval(shares)
 
     def rate(self, cores: int, share: float) -> float:
         """Requests per second of a number of cores, by the model."""
@@ -119,9 +120,10 @@ def _model(result: Result) -> Table:
     cores = int(result.environment.get("cores", 1))
     found = []
     for row in rows(result.samples):
-        share = row.share(cores)
+        added = row.share(cores)
         # With the global interpreter lock, loops of one process share one core.
-        if share is not None and not (row.kind == "threads" and _has_gil(result, row.target)):
+        if added is not None and not (row.kind == "threads" and _has_gil(result, row.target)):
+            share = added.high
             # Without growth there is nothing to extrapolate.
             rates = (f"{_rounded(row.rate(count, share)):,.0f}" if share > 0 else "-" for count in CORES)
             found.append((row.target, row.kind, f"{share:.0%}", *rates))

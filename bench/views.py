@@ -139,7 +139,7 @@ def tails(result: Result) -> list[Table]:
 
     Then those that are certainly longer than another server's.
     """
-    table = _matrix(result, "latency: p50 / p99", lambda name: True, _tail)
+    table = _matrix(result, "latency: p50 / p99", lambda name: True, tail)
     is_closed = all(one.load.tool in CLOSED and one.load.pipeline == 1 for one in result.samples)
     longer = losses.longer(result)
     return [replace(table, note=f"{table.note} {WAITING}") if is_closed else table, *([longer] if longer.rows else [])]
@@ -199,7 +199,8 @@ def _pivot(title: str, heads: Sequence[str], found: Mapping[tuple[str, ...], Map
     return Table(title, (*heads, *names), rows, note)
 
 
-def _tail(group: Sequence[Sample]) -> str:
+def tail(group: Sequence[Sample]) -> str:
+    """The median and the 99th percentile of the latency: medians of the bursts."""
     good = [sample for sample in usable(group) if sample.latency]
     if not good:
         return "-" if usable(group) else "failed"

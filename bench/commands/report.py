@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, help="write one self-contained page here")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
-        "--machines", nargs="+", type=Path, metavar="DIRECTORY", help="baselines of several machines, side by side"
+        "--machines", nargs="+", type=Path, metavar="DIRECTORY", help="baselines of machines, side by side"
     )
     kinds.add_argument("--write", action="store_true", help="make the tables between markers in the documents again")
     kinds.add_argument(
@@ -86,6 +86,9 @@ def _side_by_side(arguments: argparse.Namespace) -> int:
         {name: model.load(directory / f"{name}.json") for name in names if (directory / f"{name}.json").exists()}
         for directory in arguments.machines
     ]
+    for directory, results in zip(arguments.machines, found, strict=True):
+        if not results:
+            raise BenchError(f"no baselines in {directory}: --machines takes directories as publish leaves them")
     shown = machines.tables(machines.named(found))
     if arguments.html:
         _write(arguments.html, page.plain(arguments.title, shown))

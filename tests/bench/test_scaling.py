@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import environment, machines, model, scaling
+from bench import environment, model, scaling
 from bench.__main__ import main
 from bench.commands.scaling import grown
-from bench.errors import BenchError
 from bench.model import Result, Sample
 from bench.plan import Scenario
 from bench.scenario import find, parse_mode
@@ -24,12 +23,18 @@ def samples(target: str, kind: str, costs: dict[int, list[float]]) -> list[Sampl
     ]
 
 
+def _high(row: scaling.Row) -> float:
+    share = row.share(2)
+    assert share is not None
+    return share.high
+
+
 def test_the_share_is_of_those_with_a_core_each_and_at_its_high_end() -> None:
     [row] = scaling.rows(samples("ours", "processes", {1: [10e-6] * 3, 2: [11e-6] * 3, 4: [40e-6] * 3}))
-    assert row.share(2) == pytest.approx(0.1)
+    assert _high(row) == pytest.approx(0.1)
     assert row.rate(8, 0.1) == pytest.approx(8 / (10e-6 * 1.7))
     [spread] = scaling.rows(samples("ours", "processes", {1: [10e-6] * 3, 2: [10e-6, 11e-6, 12e-6]}))
-    assert spread.share(2) == pytest.approx(0.1 + 0.1 / 3**0.5 * 4.303, rel=1e-3)
+    assert _high(spread) == pytest.approx(0.1 + 0.1 / 3**0.5 * 4.303, rel=1e-3)
 
 
 def test_a_round_that_failed_is_left_out_for_all_numbers() -> None:
@@ -39,7 +44,7 @@ def test_a_round_that_failed_is_left_out_for_all_numbers() -> None:
     two = samples("ours", "processes", {2: [1.2e-5 * by for by in drift]})
     two[2] = replace(two[2], void="it burned")
     [row] = scaling.rows([*one, *two])
-    assert row.share(2) == pytest.approx(0.2)
+    assert _high(row) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("costs", [{1: [1e-5] * 2, 2: [1e-5] * 2}, {1: [1e-5] * 3}, {2: [1e-5] * 3}])
@@ -52,7 +57,9 @@ def result(gil: bool = True) -> Result:
     costs = {1: [10e-6] * 3, 2: [11e-6] * 3}
     every = [*samples("granian", "processes", {1: [10e-6] * 3, 2: [9e-6] * 3}), *samples("ours", "processes", costs)]
     made = records.result("scaling", [*every, *samples("ours", "threads", costs)])
-    described = {**made.environment, "cores": 2, "targets": {"ours": {"gil": gil}, "granian": {"gil": True}}}
+    server = {"python": "3.13.1", "versions": {}}
+    targets = {"ours": {**server, "gil": gil}, "granian": {**server, "gil": True}}
+    described = {**made.environment, "cores": 2, "targets": targets}
     return replace(made, environment=described)
 
 
@@ -107,10 +114,25 @@ def test_machines_are_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "| hello | upstream | 2.00 (" in out
     assert "| 3.00 (" in out
-    assert "| ours | processes | - | 10.0% |" in out
+    assert "| hello | ours | 5.00 s / 20.00 s | 5.00 s / 20.00 s |" in out
+    assert "| ours | processes | - | 10.0% (10.0% to 10.0%) |" in out
+    where = "A CPU, 8 cores, 16000 MiB, Linux 6.1 x86_64 | 2026-01-02 | 0.10 | Python 3.13.1 | ours, upstream 0.54.0"
+    assert f"| A CPU, 8 cores (1) | {where} |" in out
+    assert f"| A CPU, 8 cores (2) | {where}, granian |" in out
+    assert "a virtual machine" not in out
     assert "<table>" in page.read_text()
 
 
-def test_a_directory_without_results_is_refused() -> None:
-    with pytest.raises(BenchError, match="directories that hold baselines"):
-        machines.named([{}])
+def test_one_machine_is_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    virtual = result()
+    model.save(replace(virtual, environment={**virtual.environment, "virtual": True}), tmp_path / "scaling.json")
+    assert main(["report", "--machines", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "| A CPU, 2 cores | a virtual machine: its neighbours are invisible |" in out
+
+
+def test_what_is_no_directory_of_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file.json").write_text("{}")
+    for path in (tmp_path, tmp_path / "file.json"):
+        assert main(["report", "--machines", str(path)]) == 1
+        assert f"no baselines in {path}: --machines takes directories" in capsys.readouterr().err
