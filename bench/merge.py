@@ -42,8 +42,12 @@ def _targets(results: Sequence[Result]) -> dict[str, Any]:
     return found
 
 
+# Lists of what the gate has found, which follow each other.
+LISTS = ("lines", "proof", "repeated")
+
+
 def _data(results: Sequence[Result]) -> dict[str, Any]:
-    """Join the records of different targets; everything else must agree."""
+    """Join the records of different targets and the gate's lists; everything else must agree."""
     merged: dict[str, Any] = {}
     for result in results:
         for key, value in result.data.items():
@@ -51,6 +55,8 @@ def _data(results: Sequence[Result]) -> dict[str, Any]:
                 merged.setdefault(key, value)
             elif key == "records":
                 merged["records"] = _records(merged.get("records", {}), value)
+            elif key in LISTS:
+                merged[key] = [*merged.get(key, []), *value]
             elif merged.setdefault(key, value) != value:
                 raise BenchError(f"results that cannot be merged: {key} is {merged[key]} and {value}")
     return merged

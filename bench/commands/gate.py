@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--served", default=",".join(served.CASES), help="whole servers whose instructions are counted")
     parser.add_argument("--memory", default=",".join(MEMORY), help="workloads whose idle connections are weighed")
     parser.add_argument(
-        "--prove", action="store_true", help="show that the unchanged tree passes and slowed ones fail, --times each"
+        "--prove", action="store_true", help="show that the unchanged tree passes and worse ones fail, --times each"
     )
     parser.add_argument("--update", action="store_true", help="store the measured values instead of judging them")
     parser.add_argument("--times", type=common.count, default=1, help="judge so often, and say how often it passed")
@@ -152,8 +152,8 @@ def _proven(gate: Gate) -> int:
     def prove() -> None:
         with tempfile.TemporaryDirectory(prefix="bench-") as name:
             gate.stored = _measured_values(gate)
-            for slowed in (None, *slowing.SLOWED):
-                tree = targets.find(f"ours:root={slowing.copied(gate.target, Path(name), slowed)}")
+            for slowed in (None, *slowing.known(gate.stored)):
+                tree = targets.find(f"ours:root={slowing.copied(gate.target, Path(name), slowed, gate.stored)}")
                 found: list[list[Line]] = []
                 while len(found) < arguments.times:
                     gate.runner.progress(f"{slowing.label(slowed)}: {len(found) + 1} of {arguments.times}")
@@ -478,12 +478,15 @@ def _memory_judged(gate: Gate) -> list[Line]:
 
 
 def _memory(gate: Gate, tree: Target, cases: Sequence[str]) -> dict[str, float]:
-    """Bytes of an idle connection, by workload: the lowest of three, since pages of others may be among them."""
+    """Bytes of an idle connection, by workload: the lowest of three, since pages of others may be among them.
+
+    Of one process: its resident set, because the proportional one changes when other programs share its libraries.
+    """
     found = {}
     for case in cases:
         gate.runner.progress(f"idle connections of {tree.label()}, {case}")
         one = Scenario(scenario.WORKLOADS[case], scenario.Mode(), Load("none", 1, 1, 0.0))
-        found[case] = min(memory.idle(gate.runner, tree, one, IDLE)["pss"] for _ in range(3))
+        found[case] = min(memory.idle(gate.runner, tree, one, IDLE)["rss"] for _ in range(3))
     return found
 
 

@@ -13,12 +13,26 @@ from typing import Any
 
 import pytest
 
-from bench import cputime, environment, instructions, judge, model, served, slowing, stats, syscalls, tables, targets
+from bench import (
+    cputime,
+    environment,
+    instructions,
+    judge,
+    model,
+    scenario,
+    served,
+    slowing,
+    stats,
+    syscalls,
+    tables,
+    targets,
+)
 from bench import trees as staging
 from bench.__main__ import main
 from bench.commands import common
 from bench.errors import BenchError
-from bench.plan import Block
+from bench.model import Load
+from bench.plan import Block, Scenario
 from bench.runner import Runner
 from bench.stats import Interval
 from bench.targets import Target
@@ -324,7 +338,7 @@ def test_whole_servers_and_idle_connections_are_held_against_stored_ones(
     def idle(runner: Any, target: Target, one: Any, count: int) -> dict[str, float]:
         weighed.append(one.workload.name)
         # Pages of others are among them at times.
-        return {"pss": sizes[one.workload.name] + 500 * (len(weighed) % 3)}
+        return {"rss": sizes[one.workload.name] + 500 * (len(weighed) % 3)}
 
     monkeypatch.setattr(instructions, "missing", lambda: None)
     monkeypatch.setattr(served, "count", lambda runner, target, cases: {case: whole[case] for case in cases})
@@ -373,6 +387,7 @@ def test_the_proof_shows_what_passes_and_what_is_caught(
 
     monkeypatch.setattr(instructions, "count", count)
     none = [word for part in ("time", "calls", "served", "memory") for word in (f"--{part}", "")]
+    monkeypatch.setattr(slowing, "known", lambda stored: slowing.SLOWED[:4])
     order = ["gate", "--prove", "--times", "2", "--cases", "h11:get", *none, "--markdown"]
     assert main([*order, "--target", f"ours:root={trees.tree}"]) == 1
     out = capsys.readouterr().out
@@ -390,15 +405,65 @@ def test_the_proof_shows_what_passes_and_what_is_caught(
     assert "leave --base and --update out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("slowed", deep_after(1, slowing.SLOWED), ids=lambda one: one.path)
+STORED: dict[str, Any] = {
+    "instructions": {"native:get": 5e3, "httptools:get": 1e5, "native:log": 7e3, "websocket:echo": 6e3},
+    "served": dict.fromkeys(served.CASES, 1e5),
+    "memory": {"hello": 780.0},
+    "machines": {},
+}
+
+
+def test_what_is_slowed_is_what_the_gate_has_values_of() -> None:
+    """Each case of whole servers, the memory of a connection, and the paths of the micro-benchmarks."""
+    every = slowing.known(STORED)
+    assert {one.case for one in every} == {*STORED["instructions"], *served.CASES, "hello"}
+    nothing: dict[str, Any] = {"instructions": {}, "served": {}, "memory": {}, "machines": {}}
+    assert slowing.known(nothing) == []
+    assert [one.case for one in slowing.known({**nothing, "memory": {"hello": 780.0}})] == ["hello"]
+    timed = {**nothing, "machines": {"This": {"time": {"native:get": 0.5}}}}
+    assert [slowing.label(one) for one in slowing.known(timed)] == ["10% more time in the native path"]
+    assert slowing.label(every[-1]) == "10% more memory in an idle connection"
+
+
+@pytest.mark.parametrize("slowed", deep_after(1, slowing.SLOWED[:4]), ids=lambda one: one.path)
 def test_a_slowed_copy_still_does_its_work(slowed: slowing.Slowed, tmp_path: Path) -> None:
     ours = targets.find("ours")
     if not instructions.available(ours, [slowed.case]):
         pytest.skip(f"{slowed.case} cannot run here")
-    place = slowing.copied(ours, tmp_path, slowed)
+    place = slowing.copied(ours, tmp_path, slowed, {})
     assert "ITERATIONS" not in (place / "uvicorn" / slowed.module).read_text()
     found = cputime.once(targets.find(f"ours:root={place}"), [slowed.case])
     assert found[slowed.case] > 0
+
+
+@pytest.mark.deep
+@needs_valgrind
+@pytest.mark.parametrize("case", ["h2 get", "start"])
+def test_a_whole_server_that_is_slowed_needs_more_instructions(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instructions, "TIMEOUT", 3600.0)
+    ours, runner = targets.find("ours"), common.plain_runner(1)
+    if not environment.has_native(ours):
+        pytest.skip("needs the native core")
+    before = served.count(runner, ours, [case])
+    [slowed] = [one for one in slowing.SLOWED if one.case == case]
+    tree = targets.find(f"ours:root={slowing.copied(ours, tmp_path, slowed, {'served': before})}")
+    assert 1.04 < served.count(runner, tree, [case])[case] / before[case] < 1.2
+
+
+@pytest.mark.deep
+def test_an_idle_connection_that_is_made_heavier_holds_more(tmp_path: Path) -> None:
+    ours = targets.find("ours")
+    if not environment.has_native(ours):
+        pytest.skip("needs the native core")
+    place = slowing.copied(ours, tmp_path, slowing.HEAVIER, {"memory": {"hello": 8000.0}})
+    one = Scenario(scenario.WORKLOADS["hello"], scenario.Mode(), Load("none", 1, 1, 0.0))
+    weigh = importlib.import_module("bench.commands.memory").idle
+    plain, heavy = (
+        weigh(common.plain_runner(1), tree, one, 500) for tree in (ours, targets.find(f"ours:root={place}"))
+    )
+    assert plain["rss"] + 500 < heavy["rss"] < plain["rss"] + 2000
 
 
 @pytest.fixture

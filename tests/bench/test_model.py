@@ -121,6 +121,11 @@ def test_records_of_different_targets_stand_side_by_side_and_different_orders_do
         merge.merge([one, records.result("memory", records={}, idle=20)])
 
 
+def test_what_the_gate_found_in_several_runs_follows_each_other() -> None:
+    runs = [records.result("gate", lines=[], proof=[{"tree": tree}]) for tree in ("unchanged", "10% more")]
+    assert merge.merge(runs).data["proof"] == [{"tree": "unchanged"}, {"tree": "10% more"}]
+
+
 def test_kinds_are_kept_apart() -> None:
     kinds = merge.by_kind([records.result("run"), records.result("memory", records={}), records.result("run")])
     assert [one.kind for one in kinds] == ["run", "memory"]
