@@ -46,7 +46,7 @@ def named(found: Sequence[Mapping[str, Result]]) -> list[Machine]:
 
 
 def tables(machines: Sequence[Machine]) -> list[Table]:
-    """What was measured where; for each part ratios of CPU per request and tails; what workers add; what to doubt."""
+    """Places of measurement; for each part ratios of CPU per request and tails; shares of workers; doubts."""
     columns = ("machine", "hardware and kernel", "measured", "load average before", "Python", "servers")
     found = [Table("machines", columns, tuple(map(_about, machines)))]
     for name, title in TITLES.items():

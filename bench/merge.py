@@ -42,7 +42,7 @@ def _targets(results: Sequence[Result]) -> dict[str, Any]:
     return found
 
 
-# Lists of what the gate has found, which follow each other.
+# Lists of the gate's findings, which follow each other.
 LISTS = ("lines", "proof", "repeated")
 
 

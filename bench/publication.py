@@ -102,7 +102,7 @@ def markdown(title: str, sections: Sequence[Section], introduction: str = "") ->
 
 
 def _configurations(sections: Sequence[Section]) -> list[str]:
-    """A table of the servers with the commands of what they were measured with, and why these are their best."""
+    """A table of the servers with a command for each kind of workload measured, and why these are their best."""
     kinds: dict[str, dict[str, str]] = {}
     reasons: dict[str, str] = {}
     for one in sections:

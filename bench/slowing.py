@@ -199,7 +199,7 @@ def copied(target: Target, directory: Path, slowed: Slowed | None, stored: Mappi
 
 
 def known(stored: Mapping[str, Any]) -> list[Slowed]:
-    """What is slowed in a path that one of the gate's values is about."""
+    """The slowdowns whose path one of the gate's values is about."""
     times = (machine["time"] for machine in stored["machines"].values())
     cases = {*stored["instructions"], *stored["served"], *(case for found in times for case in found)}
     found = [one for one in SLOWED if one.case in cases]
