@@ -22,7 +22,10 @@ from tests.utils import as_cwd
 
 HERE = "tests.test_cli:app"
 
-NOT_BUILT = "the native core was not built: install Rust 1.88 or later (https://rustup.rs), then uvicorn again"
+NOT_BUILT = (
+    "the native core was not built: install Rust 1.88 or later (https://rustup.rs), "
+    "then reinstall uvicorn (pip install --force-reinstall --no-deps)"
+)
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:

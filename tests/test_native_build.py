@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from socket import socket
 
 import pytest
 
 from tests import conftest
 from tests.process import ROOT, ServerProcess
 from tests.utils import NATIVE, is_listening, request, wait_for
+from uvicorn._subprocess import get_subprocess, spawn
+from uvicorn.config import Config
 
 APP = """
 async def app(scope, receive, send):
@@ -21,10 +28,10 @@ async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 204})
         await send({"type": "http.response.body"})
 """
+needs_module = pytest.mark.skipif(not NATIVE, reason="the native core was not built")
 LINE = "INFO:     Fork of uvicorn 0.54.0; HTTP core: "
-HOW = "install Rust {} or later (https://rustup.rs), then uvicorn again".format(
-    re.findall('^rust-version = "(.*)"$', (ROOT / "native" / "Cargo.toml").read_text(), flags=re.MULTILINE)[0]
-)
+RUST = re.findall('^rust-version = "(.*)"$', (ROOT / "native" / "Cargo.toml").read_text(), flags=re.MULTILINE)[0]
+HOW = f"install Rust {RUST} or later (https://rustup.rs), then reinstall uvicorn (pip install --force-reinstall --no-deps)"
 
 
 @pytest.fixture
@@ -91,9 +98,44 @@ def test_version_says_that_the_native_core_was_not_built(without_native: dict[st
     assert result.stdout.splitlines()[1].endswith(f" (the native core was not built: {HOW})")
 
 
-# Which sources it is of.
+@pytest.fixture
+def without_core(tmp_path: Path) -> Path:
+    """Return a directory with the sources, as a clone has them: without a core."""
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / "uvicorn", clone / "uvicorn", ignore=shutil.ignore_patterns("_native.*", "__pycache__"))
+    return clone
 
-needs_module = pytest.mark.skipif(not NATIVE, reason="the native core was not built")
+
+@needs_module
+def test_sources_that_hide_an_installed_core_are_named(without_core: Path) -> None:
+    path = os.pathsep.join([str(without_core), str(ROOT)])
+    command = [sys.executable, "-m", "uvicorn", "--version"]
+    done = subprocess.run(
+        command, cwd=without_core, env={"PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=True
+    )
+    both = rf"{without_core / 'uvicorn'} has none and comes before {ROOT / 'uvicorn'}"
+    assert f" (the native core is hidden: {both}; start in another directory)\n" in done.stdout
+
+
+def test_children_import_the_package_of_their_parent(without_core: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sources of a clone, the current directory, come before the installed package in the path of both."""
+    before = [str(without_core), *sys.path]
+    monkeypatch.setattr(sys, "path", list(before))
+    ours, theirs = spawn.Pipe(duplex=False)
+    with ours, theirs:
+        process = get_subprocess(Config("served:app"), partial(report_imports, theirs), [])
+        process.start()
+        assert ours.poll(60)
+        assert ours.recv() == (importlib.import_module("uvicorn").__file__, before)
+        process.join()
+    assert sys.path == before
+
+
+def report_imports(answer: Connection, sockets: list[socket] | None) -> None:
+    answer.send((importlib.import_module("uvicorn").__file__, sys.path))
+
+
+# Which sources it is of.
 
 
 @needs_module

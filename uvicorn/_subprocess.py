@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from socket import socket
@@ -37,7 +37,37 @@ logger = logging.getLogger("uvicorn.error")
 def get_subprocess(config: Config, target: Callable[..., None], sockets: list[socket]) -> SpawnProcess:
     """A process, not started yet, that will call `target(sockets=sockets)`; all three arguments are pickled."""
     ensure_main_spec()
-    return spawn.Process(target=subprocess_started, kwargs=arguments_of(config, target, sockets))
+    return _Process(target=subprocess_started, kwargs=arguments_of(config, target, sockets))
+
+
+class _Process(SpawnProcess):
+    """A child that imports this package from where its parent has it.
+
+    The script `uvicorn` imports the installed one. For the child a directory of the application comes first, which may
+    be a clone of the sources, without a native core.
+    """
+
+    _directory: str | None = None
+
+    def start(self) -> None:
+        """Have the directory of the package come first, in the child until it has imported it."""
+        file = os.path.realpath(str(sys.modules["uvicorn"].__file__))
+        found = PathFinder.find_spec("uvicorn")
+        if found is None or os.path.realpath(str(found.origin)) == file:
+            super().start()
+            return
+        self._directory = os.path.dirname(os.path.dirname(file))
+        sys.path.insert(0, self._directory)
+        try:
+            super().start()
+        finally:
+            sys.path.remove(self._directory)
+
+    def run(self) -> None:
+        """Import the application as without that."""
+        if self._directory is not None:
+            sys.path.remove(self._directory)
+        super().run()
 
 
 def is_command() -> bool:

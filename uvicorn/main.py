@@ -489,6 +489,7 @@ def run(
         else:
             # Before there is an event loop, so that a mistake in the application is the first thing to be seen.
             config.load_app()
+            config.check_implementations()
             config.log_core(with_banner=True)
             with _upgradeable(config, server, _notify_of(server, 1) if config.systemd else None):
                 server.run()

@@ -31,6 +31,7 @@ from uvicorn.config.errors import STARTUP_FAILURE, SettingError, blaming, blamin
 from uvicorn.config.implementations import (
     banner,
     check_protocol,
+    core_advice,
     is_ours,
     load_custom_loop,
     load_implementation,
@@ -557,6 +558,20 @@ class Config(Settings):
         Raises:
             Exception: any that `load` raises.
         """
+        self.check_implementations()
+        if self.is_ssl and self.ssl_context_factory is None:
+            from uvicorn.tls.context import check_ssl_settings
+
+            with self._blaming_ssl():
+                context = check_ssl_settings(self)
+            self._log_encryption(context)
+
+    def check_implementations(self) -> None:
+        """Find the mistakes in `loop`, `http` and `ws` that can be seen without the application.
+
+        Raises:
+            Exception: any that `load` raises.
+        """
         # "auto" is never wrong, and a module of the application's is not the parent's to import.
         if is_ours(self.loop, LOOP_FACTORIES):
             self.get_loop_factory()
@@ -564,12 +579,6 @@ class Config(Settings):
             self._http_protocol_class()
         if self.interface != "wsgi" and is_ours(self.ws, WS_PROTOCOLS):
             self._implementation("ws", WS_PROTOCOLS)
-        if self.is_ssl and self.ssl_context_factory is None:
-            from uvicorn.tls.context import check_ssl_settings
-
-            with self._blaming_ssl():
-                context = check_ssl_settings(self)
-            self._log_encryption(context)
 
     def load(self) -> None:
         """Import the application and the implementations, build the TLS context and encode the header fields; once.
@@ -734,7 +743,7 @@ class Config(Settings):
         check_protocol("http", self.http, implementation)
         if self.http2 and "h2" not in (self._alpn_protocols(implementation) or ()):
             with blaming("http2=True", f"http={self.http!r}"):
-                raise ValueError("HTTP/2 needs the native core: build it, and set http='auto' or 'native'.")
+                raise ValueError(f"HTTP/2 needs the native core{core_advice()}")
         if self.http3:
             with blaming("http3=True", f"http={self.http!r}"):
                 _check_http3(implementation)
@@ -930,7 +939,7 @@ def _check_http3(implementation: ProtocolFactory) -> None:
     from uvicorn.listening.udp import native_listener
 
     if not getattr(implementation, "speaks_http3", False):
-        raise ValueError("HTTP/3 needs the native core: build it, and set http='auto' or 'native'.")
+        raise ValueError(f"HTTP/3 needs the native core{core_advice()}")
     if native_listener() is None:
         raise ValueError("this build of the native core has no HTTP/3: install uvicorn again.")
     if isinstance(implementation, type) and (names := replaced(implementation)):

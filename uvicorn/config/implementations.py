@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -49,14 +50,24 @@ def load_known(setting: str, value: str, path: str | None) -> Any:
         return import_from_string(path)
     except (ImportFromStringError, ModuleNotFoundError) as exc:
         missing = getattr(exc, "name", "uvicorn")
-    ours = missing.partition(".")[0] == "uvicorn"
+    if missing == "uvicorn._native":
+        message = f"the native core {_auto().absence()}."
+    elif missing.partition(".")[0] == "uvicorn":
+        message = "this installation comes without it."
+    else:
+        message = f"it needs {missing}, which is not installed: pip install {missing}."
     with blaming(f"{setting}={value!r}"):
-        message = (
-            "this installation comes without it."
-            if ours
-            else f"it needs {missing}, which is not installed: pip install {missing}."
-        )
         raise ModuleNotFoundError(message, name=missing)
+
+
+def core_advice() -> str:
+    """Continue a sentence that ends with the native core by saying how to have it serve."""
+    return ": set http='auto' or 'native'." if _auto().CORE == "native" else f", which {_auto().absence()}."
+
+
+def _auto() -> Any:
+    # In a higher layer, and imported when it is needed.
+    return importlib.import_module("uvicorn.protocols.http.auto")
 
 
 def check_protocol(setting: str, value: Any, implementation: Any) -> None:

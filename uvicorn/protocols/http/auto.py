@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import os
 import sys
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.hooks import replaced, replaced_beside
@@ -50,17 +52,31 @@ _module, _found = _first(_NATIVE, *_PYTHON)
 CORE = _module.rpartition(".")[2].removesuffix("_impl")
 """The name of the implementation that was found: native, httptools or h11."""
 
-BUILDING = "install Rust 1.88 or later (https://rustup.rs), then uvicorn again"
+BUILDING = (
+    "install Rust 1.88 or later (https://rustup.rs), then reinstall uvicorn (pip install --force-reinstall --no-deps)"
+)
 
 
 def core() -> str:
     """Name the implementation that was found; where it is not the native core, say why and what to do."""
+    return CORE if CORE == "native" else f"{CORE} (the native core {absence()})"
+
+
+def absence() -> str:
+    """Say why there is no native core and what to do, as a predicate: ``was not built: install Rust``."""
     failure = _failed.get(_NATIVE[0])
-    if CORE == "native":
-        return CORE
-    if failure is None or isinstance(failure, ModuleNotFoundError):
-        return f"{CORE} (the native core was not built: {BUILDING})"
-    return f"{CORE} (the native core cannot be imported: {failure}; {BUILDING})"
+    if failure is not None and not isinstance(failure, ModuleNotFoundError):
+        return f"cannot be imported: {failure}; {BUILDING}"
+    own = os.path.realpath(os.path.dirname(str(sys.modules["uvicorn"].__file__)))
+    others = [os.path.realpath(os.path.join(directory, "uvicorn")) for directory in sys.path]
+    hidden = next(filter(_has_core, others), None)
+    if hidden is not None and not _has_core(own):
+        return f"is hidden: {own} has none and comes before {hidden}; start in another directory"
+    return f"was not built: {BUILDING}"
+
+
+def _has_core(directory: str) -> bool:
+    return PathFinder.find_spec("uvicorn._native", [directory]) is not None
 
 
 def __getattr__(name: str) -> Any:
