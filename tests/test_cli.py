@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging.config
+import os
 import platform
 import re
 import subprocess
@@ -458,11 +459,21 @@ def test_a_wrong_number_of_workers_in_the_environment_ends_in_one_line() -> None
     ],
 )
 def test_errors_of_the_application_keep_their_traceback(args: list[str], last_line: str) -> None:
-    """APP-06, APP-11, APP-17"""
+    """APP-06, APP-11, APP-17: without the frames of the server."""
     code, output = command(*args, "--port", "0")
-    assert re.search(r'^  File ".*", line 1', output, re.M)
+    files = re.findall(r'^  File "(.*)", line \d', output, re.M)
+    assert list(map(os.path.basename, files)) == [f"{args[0].partition(':')[0]}.py"]
     assert output.splitlines()[-1] == last_line
     assert code == 1
+
+
+@pytest.mark.usefixtures("broken_modules")
+@pytest.mark.parametrize("args", [["raising:app"], ["factories:fails", "--factory"]], ids=["import", "factory"])
+def test_errors_of_the_application_in_workers_are_as_short(args: list[str]) -> None:
+    code, output = command(*args, "--port", "0", "--workers", "2")
+    assert output.count("Error: inside\n") == 2
+    assert output.count('  File "') == 2
+    assert code == 3
 
 
 def test_libraries_that_are_missing_end_in_one_line(directory: Path) -> None:

@@ -31,7 +31,8 @@ async def app(scope, receive, send):
 needs_module = pytest.mark.skipif(not NATIVE, reason="the native core was not built")
 LINE = "INFO:     Fork of uvicorn 0.54.0; HTTP core: "
 RUST = re.findall('^rust-version = "(.*)"$', (ROOT / "native" / "Cargo.toml").read_text(), flags=re.MULTILINE)[0]
-HOW = f"install Rust {RUST} or later (https://rustup.rs), then reinstall uvicorn (pip install --force-reinstall --no-deps)"
+COMMAND = "pip install --force-reinstall --no-deps"
+HOW = f"install Rust {RUST} or later (https://rustup.rs), then reinstall uvicorn ({COMMAND})"
 
 
 @pytest.fixture

@@ -13,14 +13,15 @@ import threading
 import time
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
+from multiprocessing import context
 from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
 from socket import socket
 from types import ModuleType
 from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.config.errors import SETTING_FAILURE, report_error
+from uvicorn.importer import print_import_error
 from uvicorn.serving.interruption import end_with_pipe, kill_self
 
 # Unless it is known what would be forked (`supervisors/start.py`): a fork of a parent that has threads, event loops or
@@ -37,11 +38,11 @@ logger = logging.getLogger("uvicorn.error")
 def get_subprocess(config: Config, target: Callable[..., None], sockets: list[socket]) -> SpawnProcess:
     """A process, not started yet, that will call `target(sockets=sockets)`; all three arguments are pickled."""
     ensure_main_spec()
-    return _Process(target=subprocess_started, kwargs=arguments_of(config, target, sockets))
+    return SpawnProcess(target=subprocess_started, kwargs=arguments_of(config, target, sockets))
 
 
-class _Process(SpawnProcess):
-    """A child that imports this package from where its parent has it.
+class SpawnProcess(context.SpawnProcess):
+    """A child that imports this package from where its parent has it; its name begins as upstream's.
 
     The script `uvicorn` imports the installed one. For the child a directory of the application comes first, which may
     be a clone of the sources, without a native core.
@@ -119,7 +120,7 @@ def subprocess_started(
     except KeyboardInterrupt:
         pass  # Ctrl+C reaches the whole process group; the parent reports it
     except Exception as exc:
-        if not report_error(exc):
+        if not report_error(exc) and not print_import_error(exc):
             raise
         sys.exit(SETTING_FAILURE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -39,8 +40,13 @@ def import_from_string(import_str: Any) -> Any:
     return instance
 
 
+def call_factory(factory: Callable[[], Any]) -> Any:
+    """Call it in a frame that `print_import_error` knows."""
+    return factory()
+
+
 def print_import_error(exc: Exception) -> bool:
-    """Print the traceback of an error in an imported module, without the frames of server and import machinery.
+    """Print the traceback of an error in an imported module or a factory, without the frames around those.
 
     Returns false, and prints nothing, for any other error.
     """
@@ -48,7 +54,7 @@ def print_import_error(exc: Exception) -> bool:
 
     entry, is_found, own = exc.__traceback__, False, None
     while entry is not None:
-        if entry.tb_frame.f_code is _import_module.__code__:
+        if entry.tb_frame.f_code in (_import_module.__code__, call_factory.__code__):
             is_found, own = True, entry.tb_next
         entry = entry.tb_next
     if not is_found:

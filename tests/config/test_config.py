@@ -217,9 +217,10 @@ def test_an_application_with_the_factory_flag_ends_with_status_3(log: Log) -> No
     with pytest.raises(SystemExit) as caught:
         loaded(asgi_app, factory=True)
     assert caught.value.code == 3
-    ((level, text),) = log()
+    (level, text), advice = log()
     assert level == "ERROR"
     assert text.startswith("Error loading ASGI app factory: asgi_app() missing 3 required positional arguments")
+    assert advice == ("INFO", "This seems to be the application itself: leave out --factory.")
 
 
 async def async_factory() -> Any:

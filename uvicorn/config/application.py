@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from uvicorn._compat import iscoroutinefunction
 from uvicorn.config.errors import fail
+from uvicorn.importer import call_factory
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -23,10 +24,12 @@ def build_app(app: Any, factory: bool) -> Any:
     if not factory and not inspect.isclass(app) and _is_async(app) and _may_be_application(app):
         return app
     try:
-        built = app()
+        built = call_factory(app)
     except TypeError as exc:
         if factory or (callable(app) and not _may_be_application(app)):
-            fail("Error loading ASGI app factory: %s", exc)
+            is_application = callable(app) and not _callable_with(app, 0) and _may_be_application(app)
+            hint = "This seems to be the application itself: leave out --factory." if is_application else None
+            fail("Error loading ASGI app factory: %s", exc, hint=hint)
         return app
     if inspect.iscoroutine(built):
         built.close()
