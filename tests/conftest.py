@@ -92,9 +92,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", "ignore:unclosed transport <asyncio.sslproto:ResourceWarning")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Elsewhere say it at the end; `make test` builds it anew before."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+    """Elsewhere say it, below the list of skipped tests; `make test` builds it anew before. So with no core at all."""
+    yield
     complaint = stale_core()
+    if not NATIVE:
+        reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())]
+        count = sum("native" in reason for reason in reasons)
+        complaint = f"{count} tests were skipped: there is no native core. Install Rust (cargo) and run this again."
     if complaint is not None:
         terminalreporter.write_line(complaint, yellow=True)
 

@@ -63,7 +63,7 @@ def test_without_application_it_is_a_usage_error() -> None:
     [
         pytest.param(["--log-level", "LOUD"], "must be one of critical, ", id="CLI-05 level"),
         pytest.param(["--log-lev", "info"], "No such option", id="CLI-18 abbreviated"),
-        pytest.param(["--port", "x"], "port must be a whole number from 0 to 65535, not 'x'.", id="no number"),
+        pytest.param(["--port", "x"], "'--port': must be a whole number from 0 to 65535, not 'x'.", id="no number"),
         pytest.param(
             ["--ws-ping-interval", "None"], "must be a number of seconds, at least 0, not 'None'.", id="CLI-17 None"
         ),
@@ -103,7 +103,7 @@ def test_a_wrong_variable_is_the_same_usage_error(arguments: dict[str, Any]) -> 
     """ENV-04"""
     result = invoke(HERE, env={"UVICORN_PORT": "x"})
     assert result.exit_code == 2
-    message = "Invalid value for UVICORN_PORT: port must be a whole number from 0 to 65535, not 'x'."
+    message = "Invalid value for UVICORN_PORT: must be a whole number from 0 to 65535, not 'x'."
     assert message in result.output
 
 
@@ -205,7 +205,7 @@ def test_what_is_no_header_field_is_status_1(text: str, reason: str, arguments: 
     """CLI-12"""
     result = invoke(HERE, "--header", text)
     assert result.exit_code == 1
-    said = f"Error: Invalid value for '--header': Cannot use headers={text!r}: {reason}\n"
+    said = f"Error: Invalid value for '--header': {text!r}: {reason}\n"
     assert result.output.endswith(said)
     assert arguments == {}
 
@@ -277,6 +277,11 @@ def test_help_lists_every_option() -> None:
             assert flag == "app" or flag in result.output
 
 
+def test_help_begins_with_examples() -> None:
+    example = invoke("--help").output.splitlines()[2].partition("#")[0]
+    assert example.split() == ["uvicorn", "main:app", "--reload"]
+
+
 def test_completion_does_not_print_the_version() -> None:
     """What shells do to complete an option must have no effects."""
     context = uvicorn.main.make_context("uvicorn", ["--version", HERE], resilient_parsing=True)
@@ -337,6 +342,12 @@ def broken_modules(directory: Path) -> None:
             id="CLI-08 content",
         ),
         pytest.param(
+            ["served:app", "--ssl-certfile", "broken.pem", "--ssl-keyfile", "x.pem"],
+            1,
+            "Cannot use ssl_keyfile='x.pem': ",
+            id="CLI-08 one of two",
+        ),
+        pytest.param(
             ["served:app", "--forwarded-allow-ips", "10.0.0.1/8"],
             1,
             "Cannot use forwarded_allow_ips='10.0.0.1/8': '10.0.0.1/8' is an address in a network; write 10.0.0.0/8.",
@@ -389,15 +400,18 @@ def test_mistakes_in_settings_end_before_there_are_processes(
     ],
 )
 def test_a_broken_logging_configuration_ends_in_one_line(name: str, reason: str | None) -> None:
-    """LOG-12: there is no logging yet, so the line has no level."""
+    """LOG-12: there is no logging yet, so the line has the form of the default one."""
+    advice = []
     if reason is None:
         # What Python says of it: releases of 3.11 differ in this.
         with pytest.raises(Exception, match=r"File contains no section headers\.") as caught:
             logging.config.fileConfig(name)
         reason = str(caught.value).splitlines()[0]
+        advice = ["INFO:     Only .json, .yaml and .yml files are for dictConfig; others have fileConfig's format."]
     code, output = command("served:app", "--log-config", name)
-    assert output.startswith(f"Cannot use log_config={name!r}: {reason}")
-    assert len(output.splitlines()) == 1
+    line, *rest = output.splitlines()
+    assert line.startswith(f"ERROR:    Cannot use log_config={name!r}: {reason}")
+    assert rest == advice
     assert code == 1
 
 
@@ -488,7 +502,7 @@ def test_libraries_that_are_missing_end_in_one_line(directory: Path) -> None:
     assert output.startswith("ERROR:    Cannot use env_file='server.env': env files need python-dotenv")
     assert (code, len(output.splitlines())) == (1, 1)
     code, output = command("served:app", "--log-config", "log.yaml", env=env)
-    assert output.startswith("Cannot use log_config='log.yaml': YAML needs PyYAML")
+    assert output.startswith("ERROR:    Cannot use log_config='log.yaml': YAML needs PyYAML")
     assert (code, len(output.splitlines())) == (1, 1)
 
 
@@ -546,8 +560,26 @@ def test_options_of_the_logging_configuration_file_reach_the_server(directory: P
         server.wait_for("mine INFO Uvicorn running on")
 
 
-@pytest.mark.parametrize("arguments", [["upgrade"], ["upgrade", "--port", "0"], ["upgrade:app"], ["app:app"]])
-def test_upgrade_without_a_process_is_a_module(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (["help"], "--help"),
+        (["version"], "--version"),
+        (["run", "app:app"], "main:app"),
+        (["upgrade"], "upgrade PID"),
+        (["upgrade", "5", "--port", "0"], "upgrade PID"),
+    ],
+)
+def test_commands_of_other_programs_are_put_right(arguments: list[str], instead: str) -> None:
+    result = CliRunner().invoke(uvicorn.main, arguments)
+    assert result.exit_code == 2
+    assert result.output.endswith(f"Error: {arguments[0]!r} is not an application: write `main {instead}`.\n")
+
+
+@pytest.mark.parametrize("arguments", [["upgrade:app"], ["help:app"], ["app:app"]])
+def test_modules_with_the_name_of_a_command_are_applications(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     apps: list[object] = []
     monkeypatch.setattr(importlib.import_module("uvicorn.main"), "run", lambda app, **options: apps.append(app))
     assert CliRunner().invoke(uvicorn.main, arguments).exit_code == 0

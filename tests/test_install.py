@@ -299,6 +299,19 @@ def test_an_environment_of_another_interpreter_than_the_chosen_one_is_made_anew(
     assert (tree.clone / "made").exists()
 
 
+def test_python_that_only_another_version_of_pyenv_has_is_found_there(tree: Tree) -> None:
+    """The one on PATH is pyenv's, and names the versions that have it."""
+    tree.provide("python3.12", "#!/bin/sh\nexit 127\n")
+    directory = tree.clone.parent / "pyenv" / "versions" / "3.12.1" / "bin"
+    directory.mkdir(parents=True)
+    script = 'case $1 in --version) echo Python 3.12 ;; *) cat >/dev/null; echo "012000 $0" ;; esac'
+    directory.joinpath("python3.12").write_text(f"#!/bin/sh\n{script}\n")
+    directory.joinpath("python3.12").chmod(0o755)
+    _, said, _ = tree.install(PYTHON="python3.12", PYENV_ROOT=str(tree.clone.parent / "pyenv"), VENV=".venv-other")
+    assert said.startswith("Creating .venv-other with Python 3.12.\n")
+    assert f" --python {directory}/python3.12 " in (tree.clone / "made").read_text()
+
+
 def test_a_directory_that_is_no_environment_is_not_replaced(tree: Tree) -> None:
     (tree.clone / "notes").mkdir()
     status, _, error = tree.install(PYTHON=sys.executable, VENV="notes")

@@ -91,7 +91,20 @@ def _format_hint(import_str: str) -> str | None:
 def _module_hint(name: str, attribute: str) -> str:
     if name.endswith(".py") or "/" in name:
         return f'Write a module instead of a path: "{_module_of(name)}:{attribute}".'
+    if close := _close_modules(name):
+        return "Did you mean {}?".format(" or ".join(f'"{found}:{attribute}"' for found in close))
     return "Start from the directory that contains it, or name that directory with --app-dir."
+
+
+def _close_modules(name: str) -> list[str]:
+    """Return names that resemble it, of modules where the application is looked for first, or of its package."""
+    import difflib  # only after a mistake
+    import pkgutil
+
+    package, dot, last = name.rpartition(".")
+    path = getattr(sys.modules[package], "__path__", ()) if package else sys.path[:1]
+    close = difflib.get_close_matches(last, [module.name for module in pkgutil.iter_modules(path)], cutoff=0.7)
+    return [f"{package}{dot}{found}" for found in close]
 
 
 def _module_of(path: str) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import importlib
 import logging
+import logging.config
 import os
 import re
 import socket
@@ -218,6 +219,8 @@ def _start(app: Any, **options: Any) -> None:
         else:
             run(**_with_defaults(options))
     except Exception as exc:
+        if not logger.hasHandlers():  # the mistake is in the logging configuration
+            logging.config.dictConfig(LOGGING_CONFIG)
         if not report_error(exc) and not print_import_error(exc):
             raise
         sys.exit(exit_status(exc))
@@ -297,6 +300,10 @@ def _upgrade(arguments: Sequence[str]) -> int | None:
     return 0
 
 
+INSTEAD = {"help": "--help", "version": "--version", "run": "main:app", "upgrade": "upgrade PID"}
+"""First arguments that are commands of other programs, or lack something, and the arguments to give instead."""
+
+
 class Command(TableCommand):
     """The command `uvicorn`, which also knows `uvicorn upgrade PID`."""
 
@@ -305,7 +312,14 @@ class Command(TableCommand):
         status = _upgrade(args)
         if status is not None:
             ctx.exit(status)
+        if args and args[0] in INSTEAD:
+            ctx.fail(f"{args[0]!r} is not an application: write `{ctx.command_path} {INSTEAD[args[0]]}`.")
         return super().parse_args(ctx, args)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show two examples."""
+        formatter.write("\n  uvicorn main:app --reload     # `app` in main.py, while you develop it\n")
+        formatter.write("  uvicorn main:app --workers 4  # the same, in four processes\n")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Name the other form of the command, too."""

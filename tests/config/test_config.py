@@ -743,7 +743,9 @@ def test_reload_options_that_cannot_apply_are_logged(settings: dict[str, Any], a
     """RLD-01"""
     config = Config(app, log_config=None, reload=app is asgi_app, **settings)
     text = "Current configuration will not reload as not all conditions are met, please refer to documentation."
-    assert log() == [("WARNING", text)]
+    shown = [f"{name}={[value] if isinstance(value, str) else value!r}" for name, value in settings.items()]
+    advice = [("WARNING", f"{one} is ignored without reload.") for one in shown]
+    assert log() == [("WARNING", text), *(() if app is asgi_app else advice)]
     assert (config.reload_dirs, config.reload_includes, config.reload_excludes) == ([], [], [])
 
 

@@ -131,6 +131,8 @@ def test_what_is_not_text_is_returned_as_it_is(thing: object) -> None:
         pytest.param("sample:xyz", None, id="no name like it"),
         pytest.param("sample", 'Did you mean "sample:app"?', id="no attribute"),
         pytest.param("sample.api", 'Did you mean "sample:api" or "sample.api:app"?', id="a dot for the colon"),
+        pytest.param("smaple:app", 'Did you mean "sample:app"?', id="a module like it"),
+        pytest.param("package.chlid:app", 'Did you mean "package.child:app"?', id="a module of a package like it"),
         pytest.param(
             "not_a_module:app",
             "Start from the directory that contains it, or name that directory with --app-dir.",

@@ -24,6 +24,7 @@ from uvicorn.config.errors import SettingError
 from uvicorn.listening import sockets
 from uvicorn.listening.sockets import (
     Address,
+    AddressError,
     Descriptor,
     Given,
     Several,
@@ -118,6 +119,14 @@ def test_address_that_is_taken_is_an_error_that_names_it(sock: socket.socket, lo
         bind_socket(Settings(port=port))
     assert caught.value.errno == errno.EADDRINUSE
     assert log.records == []
+
+
+def test_address_of_another_machine_is_an_error_with_advice() -> None:
+    with pytest.raises(AddressError) as caught:
+        bind_socket(Settings(host="203.0.113.7"))
+    assert caught.value.hint == (
+        "This machine has no such address. Name one of its own (--host; 0.0.0.0 stands for all of IPv4)."
+    )
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", ["127.0.0.1", "nowhere.invalid"]], ids=["one", "a list"])

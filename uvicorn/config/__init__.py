@@ -10,9 +10,9 @@ import os
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from uvicorn._compat import has_gil, iscoroutinefunction
@@ -264,7 +264,11 @@ class Config(Settings):
                 if relation.is_fatal:
                     raise SettingError(f"Cannot use {shown}: {relation.text}")
                 logger.warning("%s %s", shown, relation.text)
-        for name, row in ROWS.items():
+        self._check_needs(ROWS)
+
+    def _check_needs(self, names: Iterable[str]) -> None:
+        for name in names:
+            row = ROWS[name]
             if row.needs and self.is_given(name) and not any(map(self._is_met, row.needs)):
                 shown = "..." if row.secret else repr(getattr(self, name))
                 logger.warning("%s=%s is ignored without %s.", name, shown, row.needs[0])
@@ -423,6 +427,11 @@ class Config(Settings):
             logging.config.fileConfig(log_config, disable_existing_loggers=False)
         except KeyError as exc:
             raise KeyError(f"there is no section or key {exc.args[0]!r}.") from None
+        except Exception as exc:
+            exc.__dict__["hint"] = (
+                "Only .json, .yaml and .yml files are for dictConfig; others have fileConfig's format."
+            )
+            raise
 
     # Development
 
@@ -436,6 +445,7 @@ class Config(Settings):
             logger.warning(
                 "Current configuration will not reload as not all conditions are met, please refer to documentation."
             )
+            self._check_needs(("reload_dirs", "reload_includes", "reload_excludes"))
         self.reload_dirs, self.reload_dirs_excludes = [*paths.directories], [*paths.excluded_directories]
         self.reload_includes, self.reload_excludes = [*paths.includes], [*paths.excludes]
 
@@ -781,11 +791,19 @@ class Config(Settings):
         with self._blaming_ssl():
             return load_ssl_context(self, alpn_protocols)
 
-    def _blaming_ssl(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _blaming_ssl(self) -> Iterator[None]:
         harmless = ("ssl_keyfile_password", "ssl_context_factory", "ssl_reload")
         names = [name for name in ROWS if name.startswith("ssl_") and name not in harmless]
         given = [name for name in names if getattr(self, name) not in (ROWS[name].default, [])]
-        return blaming(*(f"{name}={getattr(self, name)!r}" for name in given))
+        try:
+            yield
+        except Exception as exc:
+            if isinstance(exc, OSError) and not isinstance(exc, SSLError):
+                # Of a file that cannot be read; a key that does not fit has to do with its certificate.
+                given = [name for name in given if getattr(self, name) == exc.filename] or given
+            with blaming(*(f"{name}={getattr(self, name)!r}" for name in given)):
+                raise
 
     def _default_headers(self) -> list[tuple[bytes, bytes]]:
         fields = encode_fields(self.headers)

@@ -39,7 +39,8 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
     yield "http", f"{_name_of(config.http_protocol_class)}, {_versions(config)}"
     yield "websocket", "none" if config.ws_protocol_class is None else _name_of(config.ws_protocol_class)
     yield "event loop", "of asyncio's policy" if loop is None else f"{loop.__module__}.{loop.__qualname__}"
-    yield "shortcuts", _shortcuts()
+    if (taken := _shortcuts()) != "all":
+        yield "shortcuts", taken
     yield "lifespan", config.lifespan
     yield "processes", f"{config.workers}, event loops in each: {config.threads}"
     yield "listens", ", ".join(_places(config))

@@ -61,7 +61,10 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]
             return check_one(self.row, value)
         except SettingError as exc:
             error = HeaderError if self.row.parse else click.BadParameter
-            raise error(str(exc), ctx=ctx, param=param) from None
+            # Before that click names the option, or the variable.
+            name = self.row.name
+            message = str(exc).removeprefix(f"{name} ").removeprefix(f"Cannot use {name}=")
+            raise error(message, ctx=ctx, param=param) from None
 
     def get_metavar(self, *args: Any, **kwargs: Any) -> str | None:
         """Show the choices."""

@@ -216,6 +216,7 @@ class Settings:
     reload_dirs: Sequence[str | os.PathLike[str]] | str | None = setting(
         default=None,
         section="Development",
+        needs=("reload",),
         flag="--reload-dir",
         multiple=True,
         exists=True,
@@ -231,6 +232,7 @@ class Settings:
     reload_includes: Sequence[str | os.PathLike[str]] | str | None = setting(
         default=None,
         section="Development",
+        needs=("reload",),
         flag="--reload-include",
         multiple=True,
         help="Watch files of this glob pattern besides `*.py`; may be repeated. A directory is watched as a whole. The "
@@ -239,6 +241,7 @@ class Settings:
     reload_excludes: Sequence[str | os.PathLike[str]] | str | None = setting(
         default=None,
         section="Development",
+        needs=("reload",),
         flag="--reload-exclude",
         multiple=True,
         help="Ignore files of this glob pattern besides `.*`, `.py[cod]`, `.sw.*` and `~*`; may be repeated. A pattern "

@@ -854,6 +854,8 @@ class AddressError(OSError):
             return "Another program listens there. End it, or choose another port (--port; 0 stands for any free one)."
         if self.errno == errno.EACCES:
             return "Ports below 1024 need a privilege (CAP_NET_BIND_SERVICE). Choose another one (--port)."
+        if self.errno == errno.EADDRNOTAVAIL:
+            return "This machine has no such address. Name one of its own (--host; 0.0.0.0 stands for all of IPv4)."
         return None
 
 

@@ -6,7 +6,7 @@ takes just these shortcuts. Without the variable the server takes all of them.
 
 Most shortcuts assume something of the interpreter that no document promises. `TABLE` states each assumption, the
 versions of CPython on which its test has proved it, and that test. On any other interpreter, on a later version and on
-a free-threaded build the server takes the long way. `uvicorn --check` shows which shortcuts a server takes.
+a free-threaded build the server takes the long way. `uvicorn --check` shows which shortcuts a server takes, if not all.
 
 A server reads the variable when it starts. The native core has the same names in `base/shortcuts.rs`.
 """
