@@ -407,7 +407,7 @@ def test_a_broken_logging_configuration_ends_in_one_line(name: str, reason: str 
         with pytest.raises(Exception, match=r"File contains no section headers\.") as caught:
             logging.config.fileConfig(name)
         reason = str(caught.value).splitlines()[0]
-        advice = ["INFO:     Only .json, .yaml and .yml files are for dictConfig; others have fileConfig's format."]
+        advice = ["INFO:     Files for dictConfig end in .json, .yaml or .yml; others are read as INI (fileConfig)."]
     code, output = command("served:app", "--log-config", name)
     line, *rest = output.splitlines()
     assert line.startswith(f"ERROR:    Cannot use log_config={name!r}: {reason}")

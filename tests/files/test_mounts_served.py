@@ -108,4 +108,4 @@ def test_a_directory_that_is_not_there_ends_the_server_at_its_start(tmp_path: Pa
     server = ServerProcess(*SERVED, "--mount", "/static=nowhere", cwd=tmp_path)
     with server:
         assert server.wait() == 2
-        server.wait_for("Cannot use mount='/static=nowhere': the directory 'nowhere' does not exist.")
+        server.wait_for("Invalid value for '--mount': '/static=nowhere': the directory 'nowhere' does not exist.")

@@ -428,9 +428,10 @@ class Config(Settings):
         except KeyError as exc:
             raise KeyError(f"there is no section or key {exc.args[0]!r}.") from None
         except Exception as exc:
-            exc.__dict__["hint"] = (
-                "Only .json, .yaml and .yml files are for dictConfig; others have fileConfig's format."
-            )
+            if isinstance(log_config, str):
+                exc.__dict__["hint"] = (
+                    "Files for dictConfig end in .json, .yaml or .yml; others are read as INI (fileConfig)."
+                )
             raise
 
     # Development
