@@ -236,9 +236,7 @@ async def test_the_transport_says_how_it_is_encrypted(
         assert transport.get_extra_info("peercert", "not asked for") is None
         assert transport.get_extra_info("compression", "not there") is None
         assert transport.get_extra_info("peername") == client.sock.getsockname()
-        assert not transport.can_write_eof()
-        with pytest.raises(NotImplementedError):
-            transport.write_eof()
+        assert transport.can_write_eof()
 
 
 async def test_what_a_program_notes_at_a_connection_goes_with_it(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,26 @@ async def test_websocket_over_http2_is_cancelled_when_its_client_leaves(native: 
         await wait_until(lambda: len(begun) == 1)
         await client.send(reset(1))
         await wait_until(lambda: ends == ["cancelled"])
+
+
+async def test_last_response_is_not_cut_off_while_its_client_reads(
+    native: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of a client that only has to leave is not that of one with some of the response still to read."""
+    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 0.1)
+    size = 100_000
+    async with serve(native, respond(bytes(size)), http2=True) as service:
+        for sock in service.listener.sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        client = HTTP2Client(await service.connect(receive_buffer=8192))
+        await client.begin({INITIAL_WINDOW_SIZE: LARGEST})
+        await client.send(window_update(LARGEST - 65_535) + client.head())
+        # The rest is more than the kernel holds, and less than makes the server wait with its last frame.
+        while 1 not in client.answers or len(client.answers[1].body) < 0.4 * size:
+            await client.read()
+        for connection in list(service.state.connections):
+            connection.announce_close()  # type: ignore[attr-defined]
+            connection.shutdown()
+        await asyncio.sleep(0.5)
+        assert len((await client.answer()).body) == size
+        await client.client.rest()  # the server ends its side, and nothing is reset

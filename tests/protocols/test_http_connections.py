@@ -577,8 +577,9 @@ async def test_announced_close_comes_with_the_next_response(http_protocol_cls: A
             assert (await client.ask()).values(b"connection") == [b"close"]
         for client in (busy, fresh, used):
             assert await client.rest() == b""
+            client.close()
         assert await idle.silent()
-        assert len(service.state.connections) == 1
+        await wait_until(lambda: len(service.state.connections) == 1)
     assert len(app.entered) == 5
 
 

@@ -127,14 +127,19 @@ class WriteDeadlines:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
 
-    def wait(self, writer: Writer) -> None:
-        """Give the client of `writer` its time, from now on."""
+    def wait(self, writer: Writer) -> bool:
+        """Give the client of `writer` its time, from now on; returns whether that has an end."""
         if self._seconds <= 0:
-            return
+            return False
         self._awaited[writer] = self._clock() + self._seconds, unsent(writer.transport), Grace()
         self._awaited.move_to_end(writer)
         if self._timer is None:
             self._arm(self._seconds)
+        return True
+
+    def waits(self, writer: Writer) -> bool:
+        """Tell whether the client of `writer` has a limited time."""
+        return writer in self._awaited
 
     def forget(self, writer: Writer) -> None:
         """The client has taken enough, or the connection is gone."""

@@ -34,7 +34,7 @@ from uvicorn.protocols.http.h1.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.h1.input import Input
 from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.refusal import Refusal
-from uvicorn.protocols.http.h1.states import ENDING_NONE, ENDING_NOW, HERE, OPEN
+from uvicorn.protocols.http.h1.states import AFTER_RESPONSE, AMID_INPUT, AT_ONCE, ENDING_NONE, ENDING_NOW, HERE, OPEN
 from uvicorn.protocols.http.h1.stream import H1Stream
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.runner import Runner
@@ -43,7 +43,7 @@ from uvicorn.protocols.http.wire.head import CHUNKED, Field, Look, RequestLine, 
 from uvicorn.protocols.http.wire.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT, Piece, Request, RequestReader
 from uvicorn.protocols.http.wire.response import encode_interim
 from uvicorn.protocols.http.wire.response_writer import ResponseWriter
-from uvicorn.protocols.utils import is_secure, is_ssl, tls_of
+from uvicorn.protocols.utils import is_secure, tls_of
 from uvicorn.rules import limits, refusals
 from uvicorn.serving.state import ServerState
 
@@ -194,7 +194,6 @@ class HTTPProtocol(Attributes):
         settings = self.settings
         context = self.server_state.context
         functions = settings.functions
-        is_tls = is_ssl(transport)
         self.transport = transport
         self.flow = flow = settings.flow_class(transport)
         flow.context = context
@@ -209,7 +208,7 @@ class HTTPProtocol(Attributes):
             tls_of(transport),
         )
         self._reader = reader = RequestReader(settings.limits, settings.limit_body, settings.memory, settings.read_head)
-        self._carrier = carrier = Carrier(transport, is_tls, base, reader, settings, self.logger, self.connection_lost)
+        self._carrier = carrier = Carrier(transport, base, reader, settings, self.logger, self.connection_lost)
         self._deadline = deadline = Deadline(self.loop, transport, context, settings, self._expired)
         self._input = source = Input(carrier, flow, reader, deadline, context)
         self._writer = writer = ResponseWriter()
@@ -256,7 +255,7 @@ class HTTPProtocol(Attributes):
     def eof_received(self) -> bool:
         """The client has nothing more to send; it may still read. Returns whether the connection stays open."""
         self._input.end = HERE
-        if self._carrier.is_tls:
+        if self._carrier.ends_as_a_whole:
             return False
         cycle = self.cycle
         if cycle is None:
@@ -274,7 +273,7 @@ class HTTPProtocol(Attributes):
 
     def resume_writing(self) -> None:
         """The transport's buffer is low again."""
-        if self._reader.state is not CLOSED:
+        if self._reader.state < LINGER:
             self._carrier.stop_awaiting_reader()
         self.flow.resume_writing()
 
@@ -517,7 +516,7 @@ class HTTPProtocol(Attributes):
     def _drop(self, piece: Piece) -> None:
         """Drop the rest of the body, because the response is complete."""
         if self._reader.discarded > limits.MAX_DISCARDED:
-            self._closing.close(linger=True)
+            self._closing.close(AMID_INPUT)
         elif piece.end:
             self._deadline.waits = NOTHING
             self._next_request()
@@ -535,7 +534,7 @@ class HTTPProtocol(Attributes):
         if reader.state is CLOSED:
             return  # the transport has failed
         if self._writer.close or self._closing.ending is ENDING_NOW:
-            self._closing.close(linger=reader.state is BODY or bool(reader.pending))
+            self._closing.close_behind_response()
         elif reader.state is BODY:
             self._client_deadline.discard_body()
         elif self._carrier.holding:
@@ -625,10 +624,12 @@ class HTTPProtocol(Attributes):
         if waits is Waits.LINGER:
             self._closing.has_lingered()
         elif waits is Waits.DISCARD:
-            self._closing.close(linger=True)  # answered already: nothing is refused
+            self._closing.close(AMID_INPUT)  # answered already: nothing is refused
         elif waits is Waits.BODY:
             self._refuse(RequestRefused(refusals.BODY_TIMEOUT, settings.timeout_body))
-        elif waits is Waits.LAST_CALL or (waits is Waits.FIRST and not reader.pending):
+        elif waits is Waits.LAST_CALL:
+            self._closing.close(AFTER_RESPONSE if reader.pending else AT_ONCE)
+        elif waits is Waits.FIRST and not reader.pending:
             self._closing.close()
         elif reader.pending:
             self._refuse(RequestRefused(refusals.HEAD_TIMEOUT, settings.timeout_head), asks_for_head(reader.pending))

@@ -1,10 +1,12 @@
 //! The client as the reader of its output, with a deadline for each part of that.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use pyo3::prelude::*;
 
 use super::carried::Carried;
+use super::carrier::Carrier;
 use super::deadline::Deadline;
 
 /// The deadline for a client to take some of the waiting output.
@@ -31,6 +33,21 @@ impl Reader {
     /// It has taken enough.
     pub(crate) fn stop(&self) {
         self.deadline.set(None);
+    }
+
+    /// Whether a client that has not ended its side is still reading the last output, for which it has the time of a reader.
+    /// A server that `stops` leaves to the kernel what that has.
+    #[cold]
+    pub(crate) fn still_reads(&self, py: Python<'_>, connection: &impl Carried, stops: bool) -> PyResult<bool> {
+        let ask = |carrier: Rc<dyn Carrier>| {
+            let waiting = carrier.waiting(py)?;
+            Ok((waiting, if stops { waiting } else { carrier.unsent(py)? }))
+        };
+        let Some((waiting, rest)) = connection.on_carrier(py, ask)? else { return Ok(false) };
+        if rest > 0 && self.deadline.get().is_none() {
+            self.wait(py, connection)?;
+        }
+        Ok(waiting > 0 || rest > 0 && self.deadline.get().is_some())
     }
 
     /// The deadline has passed. No output was added meanwhile, so the client has read the difference: if that is

@@ -9,7 +9,7 @@ use wire::h1::connection::Awaits;
 use wire::texts;
 
 use super::connection::Connection;
-use super::states::Ending;
+use super::states::{Closing, Ending};
 use crate::asgi::refused::Refused;
 use crate::conn::carried::{Carried, Life};
 use crate::conn::deadline::{Deadline, Patient};
@@ -152,8 +152,21 @@ impl Connection {
         if self.reader.goes_on(py, self)? {
             return Ok(());
         }
+        if self.life.get() == Life::Lingering && self.is_all_written(py)? {
+            return self.abort(py);
+        }
         self.note(py, &self.core.debug, texts::READER_LATE)?;
         self.abort_with_reset(py)
+    }
+
+    /// The client has not ended its side of a connection whose last response is sent.
+    #[cold]
+    fn linger_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.reader.still_reads(py, self, self.ending.get() != Ending::None)? {
+            return self.abort(py);
+        }
+        self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.last_call));
+        self.watch(py)
     }
 
     /// Have the deadlines count.
@@ -174,17 +187,17 @@ impl Connection {
     fn input_is_due(&self, py: Python<'_>) -> PyResult<()> {
         match self.life.get() {
             Life::Open => {}
-            Life::Lingering => return self.abort(py),
+            Life::Lingering => return self.linger_is_due(py),
             Life::Closed => return Ok(()),
         }
         let settings = &self.core.settings;
         let waited_for = self.state.borrow().waits_for;
         match waited_for {
-            Awaits::Head if self.ending.get() == Ending::LastCall => self.close(py, false),
+            Awaits::Head if self.ending.get() == Ending::LastCall => self.close(py, Closing::AfterResponse),
             Awaits::Head => self.refuse(py, &Refused::late(Refusal::HeadTimeout, settings.timeout_request_head)),
             Awaits::Body => self.refuse(py, &Refused::late(Refusal::BodyTimeout, settings.timeout_request_body)),
-            Awaits::Discard => self.close(py, true),
-            Awaits::Idle | Awaits::Nothing => self.close(py, false),
+            Awaits::Discard => self.close(py, Closing::AmidInput),
+            Awaits::Idle | Awaits::Nothing => self.close(py, Closing::AtOnce),
         }
     }
 }

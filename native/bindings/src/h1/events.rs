@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use wire::h1::connection::Eof;
+use wire::h1::connection::{Awaits, Eof};
 
 use super::connection::Connection;
-use super::states::{End, Ending, Reading};
+use super::states::{Closing, End, Ending, Reading};
 use crate::asgi::exchange::State as ExchangeState;
 use crate::asgi::peer::Peer;
 use crate::base::places;
@@ -73,7 +73,13 @@ impl Connection {
         if busy || self.ending.get() == Ending::LastCall && self.wait_for_last_call(py)? {
             return Ok(());
         }
-        self.close(py, false)
+        if self.life.get() == Life::Lingering {
+            let last = self.core.hub.deadlines.now() + self.core.settings.last_call;
+            self.deadline.set(Some(self.deadline.get().map_or(last, |until| until.min(last))));
+            return self.watch(py);
+        }
+        let discards = self.state.borrow().wire.awaits() == Awaits::Discard;
+        self.close(py, if discards { Closing::AmidInput } else { Closing::AtOnce })
     }
 
     /// Tell the application that its client is gone, while its response can still be sent.
@@ -113,25 +119,21 @@ impl Carried for Connection {
         }
         // The missing part of a body will not come, so it cannot be late.
         self.deadline.set(None);
-        let (exchange, pending) = {
-            let state = self.state.borrow();
-            (state.exchange.clone(), !state.pending.is_empty())
-        };
         // Requests that have not had their turn are answered first; that before them may be over, and still be here.
         let waiting = self.resume_scheduled.get();
-        let Some(exchange) = exchange else {
-            if waiting {
-                let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
+        let exchange = {
+            let state = &mut *self.state.borrow_mut();
+            if waiting || state.exchange.is_some() {
+                let _: Eof = state.wire.receive_eof(!state.pending.is_empty());
             }
-            return Ok(waiting);
+            state.exchange.clone()
         };
-        let over = exchange.state() == ExchangeState::Complete;
-        let _: Eof = self.state.borrow_mut().wire.receive_eof(pending);
-        if over {
-            return Ok(waiting);
+        match exchange.filter(|exchange| exchange.state() != ExchangeState::Complete) {
+            Some(exchange) => exchange.leave(py, true).map(|()| true),
+            None if waiting => Ok(true),
+            // Output may still wait for the client, which has its time for it.
+            None => self.close(py, Closing::AtOnce).map(|()| false),
         }
-        exchange.leave(py, true)?;
-        Ok(true)
     }
 
     /// Its earlier input is still there, and is read in turn. Of an incomplete body, the end is seen when that was
@@ -199,7 +201,7 @@ impl Carried for Connection {
 impl Connection {
     /// There is room for more, or sending has become impossible: resume waiting writers.
     pub(super) fn relieve(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.is_closed() {
+        if self.is_open() {
             self.reader.stop();
         }
         self.capacity.resume(py, &self.core.names)

@@ -3,9 +3,10 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::error::AppError;
-use wire::h1::connection::Connection as Wire;
+use wire::h1::connection::{Awaits, Connection as Wire};
 
 use super::connection::Connection;
+use super::states::Closing;
 use crate::base::error::exception;
 use crate::base::places;
 use crate::conn::carried::{Carried, Life};
@@ -92,8 +93,16 @@ impl Connection {
         logged.and(written.map(drop))
     }
 
-    /// Close once everything is written; with `linger` only after the peer had a chance to read it.
-    pub(super) fn close(&self, py: Python<'_>, linger: bool) -> PyResult<()> {
+    /// The way to close behind a response.
+    pub(super) fn behind_response(&self) -> Closing {
+        let state = self.state.borrow();
+        let discards =
+            matches!(state.wire.awaits(), Awaits::Body | Awaits::Discard) || state.waits_for == Awaits::Discard;
+        if discards || !state.pending.is_empty() { Closing::AmidInput } else { Closing::AfterResponse }
+    }
+
+    /// Close once everything is written, and unless that is to be at once, the client has had time to read it.
+    pub(super) fn close(&self, py: Python<'_>, closing: Closing) -> PyResult<()> {
         self.flush(py)?;
         let exchange = {
             let mut state = self.state.borrow_mut();
@@ -105,11 +114,19 @@ impl Connection {
             // Calls that wait to send have nothing to wait for.
             self.relieve(py)?;
         }
-        if linger && self.core.is_real && !self.has_all() && self.can_linger(py)? {
-            // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
+        let settings = &self.core.settings;
+        let patience = match closing {
+            Closing::AtOnce => None,
+            Closing::AfterResponse => Some(settings.last_call),
+            Closing::AmidInput => Some(settings.linger),
+        };
+        let patience = patience.filter(|_| self.core.is_real && self.is_open() && !self.has_all());
+        if let Some(patience) = patience
+            && self.can_linger(py)?
+        {
             self.life.set(Life::Lingering);
             // Before the transport is used: the peer may be gone unnoticed.
-            self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.linger));
+            self.deadline.set(Some(self.core.hub.deadlines.now() + patience));
             self.watch(py)?;
             self.on_carrier(py, |carrier| carrier.write_eof(py))?;
             return self.resume_reading(py);

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use super::connection::Connection;
+use super::states::Closing;
 use crate::asgi::access::entry::Head;
 use crate::asgi::exchange::State as ExchangeState;
 use crate::asgi::identity::OwnField;
@@ -33,7 +34,7 @@ impl Connection {
             exchange => {
                 self.core.host.count_refusal(exchange.as_deref(), status, refused.method());
                 self.say(py, status, refused.text())?;
-                self.close(py, true)
+                self.close(py, Closing::AmidInput)
             }
         }
     }

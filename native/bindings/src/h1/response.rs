@@ -9,6 +9,7 @@ use wire::h1::connection::Awaits;
 use wire::h1::response::{CONTINUE, Framing};
 
 use super::connection::{Connection, HIGH_WATER, State};
+use super::states::Closing;
 use crate::asgi::exchange::State as ExchangeState;
 use crate::asgi::identity::{OwnField, each_field_beside};
 use crate::asgi::stream::Follows;
@@ -124,20 +125,14 @@ impl Connection {
             state.exchange.take_if(|exchange| next && exchange.state() == ExchangeState::Complete)
         };
         self.core.runner.retire(py, over);
-        let awaits = {
-            let state = self.state.borrow();
-            let awaits = state.wire.awaits();
-            if state.wire.is_closed() {
-                let unread = !state.pending.is_empty() || !consumed_all || state.waits_for == Awaits::Discard;
-                drop(state);
-                return self.close(py, unread);
-            }
-            if awaits == Awaits::Discard && state.wire.is_closing() {
-                drop(state);
-                return self.close(py, true);
-            }
-            awaits
+        let (awaits, is_last) = {
+            let wire = &self.state.borrow().wire;
+            let awaits = wire.awaits();
+            (awaits, wire.is_closed() || awaits == Awaits::Discard && wire.is_closing())
         };
+        if is_last {
+            return self.close(py, if consumed_all { self.behind_response() } else { Closing::AmidInput });
+        }
         if matches!(awaits, Awaits::Idle | Awaits::Head | Awaits::Discard) && self.state.borrow().exchange.is_none() {
             if !self.consuming.get() {
                 let buffer = std::mem::take(&mut self.state.borrow_mut().pending);
@@ -152,7 +147,7 @@ impl Connection {
                 }
             }
             if self.has_all() && consumed_all && !self.resume_scheduled.get() {
-                return self.close(py, false);
+                return self.close(py, Closing::AtOnce);
             }
         }
         self.update_deadline(py)
@@ -171,7 +166,9 @@ impl Connection {
         if looks_complete && let Some(carrier) = self.sides.carrier() {
             // Closing would look like the regular end of the body (RFC 9112 section 8): reset instead.
             carrier.reset_on_close(py)?;
+            return self.close(py, Closing::AtOnce);
         }
-        self.close(py, false)
+        // Responses in front of it are to arrive.
+        self.close(py, self.behind_response())
     }
 }

@@ -21,6 +21,18 @@ pub(super) enum Reading {
     },
 }
 
+/// The end of the server's output. One that is not at once leaves the client time to read it: if its input came to a closed
+/// socket, the kernel would reset the connection, and the last responses could be lost (RFC 9112 section 9.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// Nothing was sent that the client may still be reading, or it is to notice that the rest is missing.
+    AtOnce,
+    /// A response was the last thing sent.
+    AfterResponse,
+    /// The same, and the client is sending.
+    AmidInput,
+}
+
 /// The effect of the server's shutdown on a connection; it only ever goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {

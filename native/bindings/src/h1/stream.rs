@@ -5,7 +5,6 @@ use std::rc::Rc;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::error::AppError;
-use wire::h1::connection::Awaits;
 use wire::h1::response::{Framing, Trailers};
 
 use super::connection::{Connection, HIGH_WATER, State};
@@ -142,8 +141,7 @@ impl Stream for Connection {
     }
 
     fn end(&self, py: Python<'_>) -> PyResult<()> {
-        let unread = self.state.borrow().wire.awaits() == Awaits::Discard;
-        self.close(py, unread)
+        self.close(py, self.behind_response())
     }
 
     fn abort(&self, py: Python<'_>, in_body: bool) -> PyResult<()> {

@@ -125,7 +125,7 @@ impl Connection {
     fn input_is_due(&self, py: Python<'_>) -> PyResult<()> {
         match self.life.get() {
             Life::Open => {}
-            Life::Lingering => return self.abort(py),
+            Life::Lingering => return self.linger_is_due(py),
             Life::Closed => return Ok(()),
         }
         if self.ending.get() == Ending::LastCall {
@@ -145,6 +145,13 @@ impl Connection {
         }
     }
 
+    /// The client has not ended its side of a connection whose last output is sent.
+    #[cold]
+    fn linger_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        let stops = !matches!(self.ending.get(), Ending::None | Ending::Due);
+        if self.waits.reader.still_reads(py, self, stops)? { self.wait_for_last_call(py) } else { self.abort(py) }
+    }
+
     // For the client to read the output.
 
     /// The client's deadline to read the output has passed.
@@ -152,6 +159,9 @@ impl Connection {
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
         if self.waits.reader.goes_on(py, self)? {
             return Ok(());
+        }
+        if self.life.get() == Life::Lingering && self.is_all_written(py)? {
+            return self.abort(py);
         }
         self.note(py, &self.core.debug, texts::READER_LATE)?;
         self.abort_with_reset(py)

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
 
@@ -159,17 +159,13 @@ impl Transport {
 
     /// Tell the peer that nothing more will come, once everything is written.
     fn write_eof(&self, py: Python<'_>) -> PyResult<()> {
-        let socket = self.socket.here()?;
-        if socket.is_encrypted() {
-            return Err(PyNotImplementedError::new_err("an encrypted connection is ended as a whole"));
-        }
-        socket.write_eof(py)
+        self.socket.here()?.write_eof(py)
     }
 
-    /// TCP and Unix sockets can end one direction; TLS can too (RFC 8446 section 6.1), but asyncio's other transports
-    /// deny it.
-    fn can_write_eof(&self) -> PyResult<bool> {
-        Ok(!self.socket.here()?.is_encrypted())
+    /// TCP and Unix sockets can end one direction, and so can TLS (RFC 8446 section 6.1).
+    #[expect(clippy::unused_self, reason = "a method of every transport")]
+    fn can_write_eof(&self) -> bool {
+        true
     }
 
     /// How `loop.sendfile` does it: by reading and writing.

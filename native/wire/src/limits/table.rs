@@ -40,11 +40,13 @@ pub const BODY_BYTES_PER_SECOND: usize = 240;
 /// Bytes per second that a peer has to read on average while output waits, or it counts as one that does not
 /// read.
 pub const READ_BYTES_PER_SECOND: usize = 240;
-/// How long a connection that was refused goes on reading, so that its peer reads the answer before a reset.
-/// Peers that do read it close at once; the others are those that send the whole of a large body first.
+/// How long a connection goes on reading after its last response if its client was still sending, so that the
+/// client reads that before a reset. Clients that do read it close at once; the others send the whole of a
+/// large body first.
 pub const LINGER_SECONDS: f64 = 10.0;
 /// How long a connection whose last response did not say `close` waits, when the server ends, for a request
-/// that its client may have sent meanwhile; since that response, or since the connection was made.
+/// that its client may have sent meanwhile; since that response, or since the connection was made. Also how
+/// long it waits, after its last response was read, for its client's end.
 pub const LAST_REQUEST_SECONDS: f64 = 1.0;
 /// Pipelined requests served before other connections get their turn.
 pub const MAX_EAGER_REQUESTS: usize = 32;

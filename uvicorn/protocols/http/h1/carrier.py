@@ -14,8 +14,8 @@ from collections.abc import Callable
 from uvicorn.metrics.page import BYTES_SENT
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.scope import ScopeBase
-from uvicorn.protocols.http.wire.request_reader import CLOSED, RequestReader
-from uvicorn.protocols.utils import client_prefix
+from uvicorn.protocols.http.wire.request_reader import CLOSED, LINGER, RequestReader
+from uvicorn.protocols.utils import client_prefix, is_ssl
 from uvicorn.rules import texts
 from uvicorn.rules.limits import HIGH_WATER_LIMIT
 from uvicorn.serving.write_deadlines import reset_on_close, unsent_by_process
@@ -37,7 +37,6 @@ class Carrier:
 
     Args:
         transport: of the connection.
-        is_tls: whether it is encrypted.
         base: the addresses of client and server.
         reader: stops reading once the transport has failed.
         settings: of the connection.
@@ -45,19 +44,30 @@ class Carrier:
         lost: called if the transport cannot even be aborted, because it will not report `connection_lost`.
 
     Attributes:
-        transport, is_tls: as above.
+        transport: as above.
+        ends_as_a_whole: it is encrypted, and cannot end its output without its input.
         settings: of the connection; assigned when a program gives it some of its own.
         logger: where its lines go; assigned when a program has one of its own.
         holding: output is held until the next `flush`; assigned while input is consumed.
         held: the held output.
     """
 
-    __slots__ = ("transport", "is_tls", "settings", "logger", "holding", "held", "_size", "_base", "_reader", "_lost")
+    __slots__ = (
+        "transport",
+        "ends_as_a_whole",
+        "settings",
+        "logger",
+        "holding",
+        "held",
+        "_size",
+        "_base",
+        "_reader",
+        "_lost",
+    )
 
     def __init__(
         self,
         transport: asyncio.Transport,
-        is_tls: bool,
         base: ScopeBase,
         reader: RequestReader,
         settings: ProtocolSettings,
@@ -65,7 +75,7 @@ class Carrier:
         lost: Callable[[Exception | None], None],
     ) -> None:
         self.transport = transport
-        self.is_tls = is_tls
+        self.ends_as_a_whole = is_ssl(transport) and not getattr(transport, "can_write_eof", bool)()
         self.settings = settings
         self.logger = logger
         self.holding = False
@@ -148,7 +158,7 @@ class Carrier:
         if not self.settings.real_loop:
             return False
         try:
-            return not transport.is_closing() and (self.is_tls or transport.can_write_eof())
+            return not transport.is_closing() and (self.ends_as_a_whole or transport.can_write_eof())
         except Exception as exc:
             self.fail(exc)
             return False
@@ -164,9 +174,14 @@ class Carrier:
 
     # A client that does not read: `readers.Writer`.
 
-    def await_reader(self) -> None:
-        """Give the client time to read some of its pending output."""
-        self.settings.write_deadlines.wait(self)
+    @property
+    def awaits_reader(self) -> bool:
+        """The client has a limited time to read some of its pending output."""
+        return self.settings.write_deadlines.waits(self)
+
+    def await_reader(self) -> bool:
+        """Give the client time to read some of its pending output; returns whether that has an end."""
+        return self.settings.write_deadlines.wait(self)
 
     def stop_awaiting_reader(self) -> None:
         """The client has taken enough of it."""
@@ -174,6 +189,9 @@ class Carrier:
 
     def reader_is_late(self) -> None:
         """The client has taken next to nothing in all its time."""
+        if self._reader.state is LINGER and not unsent_by_process(self.transport):
+            self.abort()  # the rest is up to the kernel
+            return
         self.note(logging.DEBUG, texts.READER_LATE)
         self.reset_on_close()  # otherwise the kernel would keep its buffer for the client
         self.abort()

@@ -2,8 +2,8 @@
 
 ::
 
-    open ──close(linger)──▶ LINGER: half-closed but for TLS, input is thrown away ──▶ CLOSED
-      └────────close───────────────────────────────────────────────────────────────────▲
+    open ──AFTER_RESPONSE, AMID_INPUT──▶ LINGER: half-closed, input is thrown away ──▶ CLOSED
+      └────AT_ONCE──────────────────────────────────────────────────────────────────────▲
 
 The states are those of `Reading`: a connection that lingers or is closed reads no requests.
 """
@@ -13,9 +13,20 @@ from __future__ import annotations
 from uvicorn.protocols.http.cycle import COMPLETE
 from uvicorn.protocols.http.h1.deadline import Waits
 from uvicorn.protocols.http.h1.parts import ConnectionParts
-from uvicorn.protocols.http.h1.states import ENDING_ANNOUNCED, ENDING_LAST_CALL, ENDING_NONE, ENDING_NOW, HERE
+from uvicorn.protocols.http.h1.states import (
+    AFTER_RESPONSE,
+    AMID_INPUT,
+    AT_ONCE,
+    ENDING_ANNOUNCED,
+    ENDING_LAST_CALL,
+    ENDING_NONE,
+    ENDING_NOW,
+    HERE,
+)
+from uvicorn.protocols.http.h1.states import Closing as How
 from uvicorn.protocols.http.wire.request_reader import BODY, CLOSED, HEAD, LINGER, WAIT
 from uvicorn.rules import limits
+from uvicorn.serving.write_deadlines import unsent, unsent_by_process
 
 
 class Closing:
@@ -39,51 +50,69 @@ class Closing:
         self._deadline = parts.deadline
         self._input = parts.source
 
-    def close(self, linger: bool = False) -> None:
-        """Close once everything is written; with `linger` only after the peer had a chance to read it."""
-        self._carrier.flush()
+    def close(self, how: How = AT_ONCE) -> None:
+        """Close once everything is written, and unless that is to be at once, the client has had time to read it."""
+        carrier, reader, deadline = self._carrier, self._reader, self._deadline
+        carrier.flush()
         cycle, self._input.cycle = self._input.cycle, None
-        state = self._reader.state
-        self._reader.stop(state)
+        state = reader.state
+        reader.stop(state)
         if cycle is not None:
             self._input.leave(cycle)
             self._flow.resume_writing()  # waiting senders have nothing to wait for
-        if linger and self._input.end is not HERE and state is not CLOSED and self._carrier.can_linger():
-            # Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
-            self._reader.state = LINGER
+        if how is AFTER_RESPONSE and carrier.ends_as_a_whole:
+            how = AT_ONCE  # its transport itself waits for the client's end
+        if how and self._input.end is not HERE and state < LINGER and carrier.can_linger():
+            reader.state = LINGER
             # Before using the transport: the peer may have disconnected without notice.
-            if self._carrier.is_tls:
+            if carrier.ends_as_a_whole:
                 # It has no end of its output that leaves the input open, so it is closed as soon as nothing more comes.
-                self._deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
+                deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
             else:
-                self._deadline.set(Waits.LINGER, limits.LINGER_SECONDS)
-                self._carrier.attempt(self._carrier.transport.write_eof)
+                deadline.set(Waits.LINGER, limits.LINGER_SECONDS if how is AMID_INPUT else limits.LAST_REQUEST_SECONDS)
+                carrier.attempt(carrier.transport.write_eof)
             self._input.resume()
         else:
-            self._reader.state = CLOSED
-            self._deadline.close()
-            if self._carrier.is_tls:
+            reader.state = CLOSED
+            deadline.close()
+            if carrier.ends_as_a_whole:
                 self._input.resume()  # TLS ends with an answer of the client's
-            self._carrier.close()
+            carrier.close()
+
+    def close_behind_response(self) -> None:
+        """Close after a response, which the client may be reading."""
+        reader = self._reader
+        self.close(AMID_INPUT if reader.state is BODY or reader.pending or reader.unread else AFTER_RESPONSE)
 
     def linger_on(self) -> None:
         """Input came that is thrown away."""
-        if self._carrier.is_tls:
+        if self._carrier.ends_as_a_whole:
             left = limits.LINGER_SECONDS - self._deadline.waited()
             self._deadline.put_off(limits.LAST_REQUEST_SECONDS, min(limits.LAST_REQUEST_SECONDS, left))
 
     def has_lingered(self) -> None:
-        """The client has had its time to read the last output."""
-        if self._carrier.is_tls:
+        """The client has not ended its side after the last output: close, unless it is still reading that.
+
+        Then it has the time of a reader; but a server that ends leaves to the kernel what that has.
+        """
+        carrier = self._carrier
+        if carrier.ends_as_a_whole:
             self.close()
+            return
+        kept = unsent_by_process(carrier.transport)
+        rest = kept if self.ending is not ENDING_NONE else unsent(carrier.transport)
+        if rest and (carrier.awaits_reader or carrier.await_reader() or kept):
+            self._deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
         else:
-            self._carrier.abort()
+            carrier.abort()
 
     def abort_response(self) -> None:
         """End a response that cannot be completed, so that the client notices."""
         if self._writer.cannot_tell_the_end():
             self._carrier.reset_on_close()
-        self.close()
+            self.close()
+        else:
+            self.close_behind_response()  # responses in front of it are to arrive
 
     # The end of the server.
 
@@ -100,12 +129,14 @@ class Closing:
             self.ending = ENDING_NOW
         elif self.ending is ENDING_ANNOUNCED:
             self.ending = ENDING_LAST_CALL
-        cycle = self._input.cycle
-        if cycle is None or cycle.state is COMPLETE:
+        cycle, state = self._input.cycle, self._reader.state
+        if state is LINGER:
+            self._deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
+        elif cycle is None or cycle.state is COMPLETE:
             if self.ending is ENDING_LAST_CALL:
                 self._wait_for_last_call()
             else:
-                self.close()
+                self.close(AMID_INPUT if state is BODY else AT_ONCE)
 
     def _wait_for_last_call(self) -> None:
         """Nothing is being answered: close when the time for one more request is over."""

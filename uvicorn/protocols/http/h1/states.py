@@ -31,6 +31,22 @@ class Ending(IntEnum):
     """No further request is taken."""
 
 
+class Closing(IntEnum):
+    """The end of the server's output.
+
+    One that is not at once leaves the client time to read it: if its input came to a closed socket, the kernel would
+    reset the connection, and the last responses could be lost (RFC 9112 section 9.6).
+    """
+
+    AT_ONCE = 0
+    """Nothing was sent that the client may still be reading, or it is to notice that the rest is missing."""
+    AFTER_RESPONSE = 1
+    """A response was the last thing sent."""
+    AMID_INPUT = 2
+    """The same, and the client is sending."""
+
+
 # A member looked up on its class costs several times a global, and these are read for each request.
 OPEN, KNOWN, HERE = End
 ENDING_NONE, ENDING_ANNOUNCED, ENDING_LAST_CALL, ENDING_NOW = Ending
+AT_ONCE, AFTER_RESPONSE, AMID_INPUT = Closing

@@ -217,7 +217,7 @@ class H1Stream:
             cycle.course.respond(status)
         default_head = connection.server_state.default_head
         self._carrier.write(error_response(status, body, default_head, self.writer.head_request))
-        self._closing.close(linger=True)
+        self._closing.close_behind_response()
 
     def abort(self) -> None:
         """Break off the response of the request in hand, if that is not over."""
