@@ -225,6 +225,18 @@ async def test_websocket_over_http2_is_cancelled_when_its_client_leaves(native: 
         await wait_until(lambda: ends == ["cancelled"])
 
 
+async def most_of(service: Service, size: int, part: float) -> HTTP2Client:
+    """Ask for `size` bytes, read that part of them, and leave the rest to small buffers and an open window."""
+    for sock in service.listener.sockets:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    client = HTTP2Client(await service.connect(receive_buffer=8192))
+    await client.begin({INITIAL_WINDOW_SIZE: LARGEST})
+    await client.send(window_update(LARGEST - 65_535) + client.head())
+    while 1 not in client.answers or len(client.answers[1].body) < part * size:
+        await client.read()
+    return client
+
+
 async def test_last_response_is_not_cut_off_while_its_client_reads(
     native: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,17 +244,21 @@ async def test_last_response_is_not_cut_off_while_its_client_reads(
     monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 0.1)
     size = 100_000
     async with serve(native, respond(bytes(size)), http2=True) as service:
-        for sock in service.listener.sockets:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-        client = HTTP2Client(await service.connect(receive_buffer=8192))
-        await client.begin({INITIAL_WINDOW_SIZE: LARGEST})
-        await client.send(window_update(LARGEST - 65_535) + client.head())
         # The rest is more than the kernel holds, and less than makes the server wait with its last frame.
-        while 1 not in client.answers or len(client.answers[1].body) < 0.4 * size:
-            await client.read()
+        client = await most_of(service, size, 0.4)
         for connection in list(service.state.connections):
             connection.announce_close()  # type: ignore[attr-defined]
             connection.shutdown()
         await asyncio.sleep(0.5)
         assert len((await client.answer()).body) == size
         await client.client.rest()  # the server ends its side, and nothing is reset
+
+
+async def test_response_is_complete_though_its_client_speaks_when_another_request_would_be_late(native: Any) -> None:
+    size = 100_000
+    async with serve(native, respond(bytes(size)), http2=True, timeout_keep_alive=0) as service:
+        client = await most_of(service, size, 0.6)
+        await asyncio.sleep(0.3)
+        await client.send(window_update(1))
+        await asyncio.sleep(0.1)
+        assert len((await client.answer()).body) == size

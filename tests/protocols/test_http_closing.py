@@ -125,6 +125,54 @@ async def test_the_last_response_is_complete_though_a_request_comes_while_it_is_
     assert LARGE in answer
 
 
+@pytest.mark.parametrize("engine", ["plain", "rustls"])
+async def test_a_response_is_complete_though_a_request_comes_too_late(
+    http_protocol_cls: Any, encrypt: Callable[[str], Ends], engine: str
+) -> None:
+    """The time for another request is over before the response is read."""
+    ends = encrypt(engine)
+    async with serve(http_protocol_cls, app, tls=ends.server, timeout_keep_alive=0) as service:
+        answer = await answer_to(service, request("GET", "/large"), ANOTHER, ends.client)
+    assert LARGE in answer
+
+
+async def test_server_that_stops_waits_a_second_for_a_client_that_is_silent(
+    http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if more of a body is to come; without that it would wait for `LINGER_SECONDS`."""
+    monkeypatch.setattr("uvicorn.rules.limits.LINGER_SECONDS", 3600.0)
+    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 0.2)
+    async with serve(http_protocol_cls, respond()) as service:
+        client = await service.connect()
+        await service.accepted()
+        for connection in list(service.state.connections):
+            connection.announce_close()  # type: ignore[attr-defined]
+        await client.send(request("POST", "/", "content-length: 10000000") + b"x")
+        assert (await client.rest()).endswith(b"ok")
+        for connection in list(service.state.connections):
+            connection.shutdown()
+        await service.idle()
+
+
+async def test_client_that_goes_on_sending_has_its_time_but_not_for_ever(
+    http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uvicorn.rules.limits.LINGER_SECONDS", 1.0)
+    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 0.3)
+    async with serve(http_protocol_cls, respond()) as service:
+        now = asyncio.get_running_loop().time
+        client = await service.connect()
+        await client.send(last("client") + ANOTHER)
+        assert (await client.rest()).endswith(b"ok")
+        ended = now()
+        while service.state.connections:
+            with contextlib.suppress(ConnectionError):
+                await client.send(b"x")
+            await asyncio.sleep(0.02)
+            assert now() < ended + PATIENCE
+        assert now() > ended + 0.9
+
+
 async def test_client_that_does_not_end_its_side_is_let_go(
     http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

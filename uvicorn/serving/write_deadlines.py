@@ -127,15 +127,14 @@ class WriteDeadlines:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
 
-    def wait(self, writer: Writer) -> bool:
-        """Give the client of `writer` its time, from now on; returns whether that has an end."""
+    def wait(self, writer: Writer) -> None:
+        """Give the client of `writer` its time, from now on."""
         if self._seconds <= 0:
-            return False
+            return
         self._awaited[writer] = self._clock() + self._seconds, unsent(writer.transport), Grace()
         self._awaited.move_to_end(writer)
         if self._timer is None:
             self._arm(self._seconds)
-        return True
 
     def waits(self, writer: Writer) -> bool:
         """Tell whether the client of `writer` has a limited time."""

@@ -34,7 +34,7 @@ from uvicorn.protocols.http.h1.deadline import NOTHING, Deadline, Waits
 from uvicorn.protocols.http.h1.input import Input
 from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.refusal import Refusal
-from uvicorn.protocols.http.h1.states import AFTER_RESPONSE, AMID_INPUT, AT_ONCE, ENDING_NONE, ENDING_NOW, HERE, OPEN
+from uvicorn.protocols.http.h1.states import AFTER_RESPONSE, AMID_BODY, ENDING_NONE, ENDING_NOW, HERE, OPEN
 from uvicorn.protocols.http.h1.stream import H1Stream
 from uvicorn.protocols.http.protocol_settings import ProtocolSettings
 from uvicorn.protocols.http.runner import Runner
@@ -516,7 +516,7 @@ class HTTPProtocol(Attributes):
     def _drop(self, piece: Piece) -> None:
         """Drop the rest of the body, because the response is complete."""
         if self._reader.discarded > limits.MAX_DISCARDED:
-            self._closing.close(AMID_INPUT)
+            self._closing.close(AMID_BODY)
         elif piece.end:
             self._deadline.waits = NOTHING
             self._next_request()
@@ -624,11 +624,11 @@ class HTTPProtocol(Attributes):
         if waits is Waits.LINGER:
             self._closing.has_lingered()
         elif waits is Waits.DISCARD:
-            self._closing.close(AMID_INPUT)  # answered already: nothing is refused
+            self._closing.close(AMID_BODY)  # answered already: nothing is refused
         elif waits is Waits.BODY:
             self._refuse(RequestRefused(refusals.BODY_TIMEOUT, settings.timeout_body))
         elif waits is Waits.LAST_CALL:
-            self._closing.close(AFTER_RESPONSE if reader.pending else AT_ONCE)
+            self._closing.close_between_requests()
         elif waits is Waits.FIRST and not reader.pending:
             self._closing.close()
         elif reader.pending:
@@ -644,4 +644,4 @@ class HTTPProtocol(Attributes):
 
     def timeout_keep_alive_handler(self) -> None:
         """Nothing more was asked for `timeout_keep_alive` seconds: close."""
-        self._closing.close()
+        self._closing.close(AFTER_RESPONSE)

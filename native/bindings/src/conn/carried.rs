@@ -223,6 +223,11 @@ pub(crate) trait Carried: Sized {
         self.abort(py)
     }
 
+    /// Whether the peer has yet to take some of the output.
+    fn has_unsent(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.on_carrier(py, |carrier| carrier.unsent(py))?.is_some_and(|unsent| unsent > 0))
+    }
+
     /// Whether the rest of the output is up to the kernel.
     fn is_all_written(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.on_carrier(py, |carrier| carrier.waiting(py))?.is_none_or(|waiting| waiting == 0))

@@ -39,15 +39,14 @@ impl Reader {
     /// A server that `stops` leaves to the kernel what that has.
     #[cold]
     pub(crate) fn still_reads(&self, py: Python<'_>, connection: &impl Carried, stops: bool) -> PyResult<bool> {
-        let ask = |carrier: Rc<dyn Carrier>| {
-            let waiting = carrier.waiting(py)?;
-            Ok((waiting, if stops { waiting } else { carrier.unsent(py)? }))
-        };
-        let Some((waiting, rest)) = connection.on_carrier(py, ask)? else { return Ok(false) };
-        if rest > 0 && self.deadline.get().is_none() {
+        let ask = |carrier: Rc<dyn Carrier>| if stops { carrier.waiting(py) } else { carrier.unsent(py) };
+        if connection.on_carrier(py, ask)?.is_none_or(|rest| rest == 0) {
+            return Ok(false);
+        }
+        if self.deadline.get().is_none() {
             self.wait(py, connection)?;
         }
-        Ok(waiting > 0 || rest > 0 && self.deadline.get().is_some())
+        Ok(true)
     }
 
     /// The deadline has passed. No output was added meanwhile, so the client has read the difference: if that is

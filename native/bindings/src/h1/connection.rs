@@ -13,6 +13,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Instant;
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -80,6 +81,8 @@ pub(crate) struct Connection {
     pub(super) first: Cell<bool>,
     pub(super) resume_scheduled: Cell<bool>,
     pub(super) ending: Cell<Ending>,
+    /// How long a client that goes on sending has after the last response, unless it is still reading that.
+    pub(super) lingers_until: Cell<Option<Instant>>,
 }
 
 impl Connection {
@@ -108,6 +111,7 @@ impl Connection {
             first: Cell::new(true),
             resume_scheduled: Cell::new(false),
             ending: Cell::new(Ending::None),
+            lingers_until: Cell::new(None),
         }
     }
 

@@ -159,6 +159,15 @@ impl Connection {
         self.abort_with_reset(py)
     }
 
+    /// Input came that is thrown away: its client, which may be sending more, has its time again.
+    pub(super) fn linger_on(&self) {
+        let again = self.core.hub.deadlines.now() + self.core.settings.last_call;
+        let Some(until) = self.lingers_until.get().map(|until| until.min(again)) else { return };
+        if self.life.get() == Life::Lingering && self.deadline.get().is_some_and(|present| present < until) {
+            self.deadline.set(Some(until));
+        }
+    }
+
     /// The client has not ended its side of a connection whose last response is sent.
     #[cold]
     fn linger_is_due(&self, py: Python<'_>) -> PyResult<()> {
@@ -193,11 +202,13 @@ impl Connection {
         let settings = &self.core.settings;
         let waited_for = self.state.borrow().waits_for;
         match waited_for {
+            Awaits::Idle if self.first.get() => self.close(py, Closing::AtOnce),
+            Awaits::Idle if self.ending.get() == Ending::LastCall => self.close(py, self.between_requests(py)?),
             Awaits::Head if self.ending.get() == Ending::LastCall => self.close(py, Closing::AfterResponse),
             Awaits::Head => self.refuse(py, &Refused::late(Refusal::HeadTimeout, settings.timeout_request_head)),
             Awaits::Body => self.refuse(py, &Refused::late(Refusal::BodyTimeout, settings.timeout_request_body)),
-            Awaits::Discard => self.close(py, Closing::AmidInput),
-            Awaits::Idle | Awaits::Nothing => self.close(py, Closing::AtOnce),
+            Awaits::Discard => self.close(py, Closing::AmidBody),
+            Awaits::Idle | Awaits::Nothing => self.close(py, Closing::AfterResponse),
         }
     }
 }

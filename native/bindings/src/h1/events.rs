@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pyo3::prelude::*;
-use wire::h1::connection::{Awaits, Eof};
+use wire::h1::connection::Eof;
 
 use super::connection::Connection;
 use super::states::{Closing, End, Ending, Reading};
@@ -78,8 +78,7 @@ impl Connection {
             self.deadline.set(Some(self.deadline.get().map_or(last, |until| until.min(last))));
             return self.watch(py);
         }
-        let discards = self.state.borrow().wire.awaits() == Awaits::Discard;
-        self.close(py, if discards { Closing::AmidInput } else { Closing::AtOnce })
+        self.close(py, self.between_requests(py)?)
     }
 
     /// Tell the application that its client is gone, while its response can still be sent.

@@ -43,6 +43,7 @@ impl Connection {
             metrics.add(places::BYTES_RECEIVED, data.len());
         }
         if !self.is_open() {
+            self.linger_on();
             return Ok(());
         }
         let joined = {

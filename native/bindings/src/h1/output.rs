@@ -6,7 +6,7 @@ use wire::error::AppError;
 use wire::h1::connection::{Awaits, Connection as Wire};
 
 use super::connection::Connection;
-use super::states::Closing;
+use super::states::{Closing, Ending};
 use crate::base::error::exception;
 use crate::base::places;
 use crate::conn::carried::{Carried, Life};
@@ -98,7 +98,15 @@ impl Connection {
         let state = self.state.borrow();
         let discards =
             matches!(state.wire.awaits(), Awaits::Body | Awaits::Discard) || state.waits_for == Awaits::Discard;
-        if discards || !state.pending.is_empty() { Closing::AmidInput } else { Closing::AfterResponse }
+        if discards { Closing::AmidBody } else { Closing::AfterResponse }
+    }
+
+    /// The way to close when a request may come, but none has.
+    pub(super) fn between_requests(&self, py: Python<'_>) -> PyResult<Closing> {
+        if self.state.borrow().wire.awaits() == Awaits::Discard {
+            return Ok(Closing::AmidBody);
+        }
+        Ok(if self.has_unsent(py)? { Closing::AfterResponse } else { Closing::AtOnce })
     }
 
     /// Close once everything is written, and unless that is to be at once, the client has had time to read it.
@@ -117,8 +125,8 @@ impl Connection {
         let settings = &self.core.settings;
         let patience = match closing {
             Closing::AtOnce => None,
-            Closing::AfterResponse => Some(settings.last_call),
-            Closing::AmidInput => Some(settings.linger),
+            Closing::AmidBody if self.ending.get() == Ending::None => Some(settings.linger),
+            Closing::AfterResponse | Closing::AmidBody => Some(settings.last_call),
         };
         let patience = patience.filter(|_| self.core.is_real && self.is_open() && !self.has_all());
         if let Some(patience) = patience
@@ -126,7 +134,9 @@ impl Connection {
         {
             self.life.set(Life::Lingering);
             // Before the transport is used: the peer may be gone unnoticed.
-            self.deadline.set(Some(self.core.hub.deadlines.now() + patience));
+            let now = self.core.hub.deadlines.now();
+            self.deadline.set(Some(now + patience));
+            self.lingers_until.set(Some(now + settings.linger));
             self.watch(py)?;
             self.on_carrier(py, |carrier| carrier.write_eof(py))?;
             return self.resume_reading(py);

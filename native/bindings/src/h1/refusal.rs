@@ -34,7 +34,7 @@ impl Connection {
             exchange => {
                 self.core.host.count_refusal(exchange.as_deref(), status, refused.method());
                 self.say(py, status, refused.text())?;
-                self.close(py, Closing::AmidInput)
+                self.close(py, Closing::AmidBody)
             }
         }
     }

@@ -131,7 +131,7 @@ impl Connection {
             (awaits, wire.is_closed() || awaits == Awaits::Discard && wire.is_closing())
         };
         if is_last {
-            return self.close(py, if consumed_all { self.behind_response() } else { Closing::AmidInput });
+            return self.close(py, self.behind_response());
         }
         if matches!(awaits, Awaits::Idle | Awaits::Head | Awaits::Discard) && self.state.borrow().exchange.is_none() {
             if !self.consuming.get() {

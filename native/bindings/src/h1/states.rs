@@ -29,8 +29,8 @@ pub(super) enum Closing {
     AtOnce,
     /// A response was the last thing sent.
     AfterResponse,
-    /// The same, and the client is sending.
-    AmidInput,
+    /// The same, and the client is sending a body, perhaps with pauses.
+    AmidBody,
 }
 
 /// The effect of the server's shutdown on a connection; it only ever goes forward.

@@ -141,7 +141,8 @@ impl Connection {
                 }
                 self.fail(py, failure)
             }
-            Awaits::Beginning | Awaits::Idle | Awaits::Nothing => self.close(py, false),
+            Awaits::Beginning => self.close(py, false),
+            Awaits::Idle | Awaits::Nothing => self.close(py, true),
         }
     }
 

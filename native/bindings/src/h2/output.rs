@@ -130,7 +130,7 @@ impl Connection {
             self.flush(py)?;
         }
         if self.state.borrow().wire.is_over() || self.has_all.get() && self.state.borrow().wire.is_idle() {
-            let lingers = self.waits.awaits.get() == Awaits::Nothing;
+            let lingers = self.waits.awaits.get() == Awaits::Nothing || self.has_unsent(py)?;
             return self.close(py, lingers);
         }
         self.update_deadline(py)

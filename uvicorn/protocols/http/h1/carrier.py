@@ -176,12 +176,12 @@ class Carrier:
 
     @property
     def awaits_reader(self) -> bool:
-        """The client has a limited time to read some of its pending output."""
+        """The client was given its time to read some of its pending output."""
         return self.settings.write_deadlines.waits(self)
 
-    def await_reader(self) -> bool:
-        """Give the client time to read some of its pending output; returns whether that has an end."""
-        return self.settings.write_deadlines.wait(self)
+    def await_reader(self) -> None:
+        """Give the client time to read some of its pending output."""
+        self.settings.write_deadlines.wait(self)
 
     def stop_awaiting_reader(self) -> None:
         """The client has taken enough of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uvicorn.protocols.http.h1.closing import Closing
 from uvicorn.protocols.http.h1.deadline import Waits
 from uvicorn.protocols.http.h1.parts import ConnectionParts
-from uvicorn.protocols.http.h1.states import AMID_INPUT, ENDING_LAST_CALL, HERE
+from uvicorn.protocols.http.h1.states import AMID_BODY, ENDING_LAST_CALL, HERE
 from uvicorn.rules import limits
 
 
@@ -57,7 +57,7 @@ class ClientDeadline:
         """The application has answered without reading the whole body: keep the connection if the rest is short."""
         reader, deadline = self._reader, self._deadline
         if self._input.end is HERE or reader.too_much_is_left():
-            self._closing.close(AMID_INPUT)
+            self._closing.close(AMID_BODY)
             return
         reader.discard()
         self._input.resume()

@@ -2,7 +2,7 @@
 
 ::
 
-    open ──AFTER_RESPONSE, AMID_INPUT──▶ LINGER: half-closed, input is thrown away ──▶ CLOSED
+    open ──AFTER_RESPONSE, AMID_BODY──▶ LINGER: half-closed, input is thrown away ──▶ CLOSED
       └────AT_ONCE──────────────────────────────────────────────────────────────────────▲
 
 The states are those of `Reading`: a connection that lingers or is closed reads no requests.
@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h1.deadline import Waits
 from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.states import (
     AFTER_RESPONSE,
-    AMID_INPUT,
+    AMID_BODY,
     AT_ONCE,
     ENDING_ANNOUNCED,
     ENDING_LAST_CALL,
@@ -61,7 +61,7 @@ class Closing:
             self._input.leave(cycle)
             self._flow.resume_writing()  # waiting senders have nothing to wait for
         if how is AFTER_RESPONSE and carrier.ends_as_a_whole:
-            how = AT_ONCE  # its transport itself waits for the client's end
+            how = AT_ONCE  # asyncio's transports of TLS read on by themselves, if nothing but the client's end comes
         if how and self._input.end is not HERE and state < LINGER and carrier.can_linger():
             reader.state = LINGER
             # Before using the transport: the peer may have disconnected without notice.
@@ -69,7 +69,8 @@ class Closing:
                 # It has no end of its output that leaves the input open, so it is closed as soon as nothing more comes.
                 deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
             else:
-                deadline.set(Waits.LINGER, limits.LINGER_SECONDS if how is AMID_INPUT else limits.LAST_REQUEST_SECONDS)
+                is_patient = how is AMID_BODY and self.ending is ENDING_NONE
+                deadline.set(Waits.LINGER, limits.LINGER_SECONDS if is_patient else limits.LAST_REQUEST_SECONDS)
                 carrier.attempt(carrier.transport.write_eof)
             self._input.resume()
         else:
@@ -81,14 +82,18 @@ class Closing:
 
     def close_behind_response(self) -> None:
         """Close after a response, which the client may be reading."""
-        reader = self._reader
-        self.close(AMID_INPUT if reader.state is BODY or reader.pending or reader.unread else AFTER_RESPONSE)
+        self.close(AMID_BODY if self._reader.state is BODY else AFTER_RESPONSE)
+
+    def close_between_requests(self) -> None:
+        """Close when a request may come, but none has."""
+        if self._reader.state is BODY:
+            self.close(AMID_BODY)
+        else:
+            self.close(AFTER_RESPONSE if self._reader.pending or unsent(self._carrier.transport) else AT_ONCE)
 
     def linger_on(self) -> None:
-        """Input came that is thrown away."""
-        if self._carrier.ends_as_a_whole:
-            left = limits.LINGER_SECONDS - self._deadline.waited()
-            self._deadline.put_off(limits.LAST_REQUEST_SECONDS, min(limits.LAST_REQUEST_SECONDS, left))
+        """Input came that is thrown away: its client, which may be sending more, has its time again."""
+        self._deadline.extend(limits.LAST_REQUEST_SECONDS, limits.LINGER_SECONDS)
 
     def has_lingered(self) -> None:
         """The client has not ended its side after the last output: close, unless it is still reading that.
@@ -99,12 +104,13 @@ class Closing:
         if carrier.ends_as_a_whole:
             self.close()
             return
-        kept = unsent_by_process(carrier.transport)
-        rest = kept if self.ending is not ENDING_NONE else unsent(carrier.transport)
-        if rest and (carrier.awaits_reader or carrier.await_reader() or kept):
-            self._deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
-        else:
+        rest = (unsent if self.ending is ENDING_NONE else unsent_by_process)(carrier.transport)
+        if not rest:
             carrier.abort()
+            return
+        if not carrier.awaits_reader:
+            carrier.await_reader()
+        self._deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
 
     def abort_response(self) -> None:
         """End a response that cannot be completed, so that the client notices."""
@@ -136,7 +142,7 @@ class Closing:
             if self.ending is ENDING_LAST_CALL:
                 self._wait_for_last_call()
             else:
-                self.close(AMID_INPUT if state is BODY else AT_ONCE)
+                self.close_between_requests()
 
     def _wait_for_last_call(self) -> None:
         """Nothing is being answered: close when the time for one more request is over."""
@@ -154,4 +160,4 @@ class Closing:
         if left > 0:
             deadline.set(Waits.DISCARD if reader.state is BODY else Waits.LAST_CALL, left)
         else:
-            self.close()
+            self.close_between_requests()

@@ -127,6 +127,11 @@ class Deadline:
         self._at = min(self._at + seconds, self._clockwork.clock() + longest)
         self._settings += 1
 
+    def extend(self, seconds: float, most: float) -> None:
+        """Wait at least for so many seconds from now on, but no longer than `most` since the deadline was set."""
+        self._at = max(self._at, min(self._clockwork.clock() + seconds, self._since + most))
+        self._settings += 1
+
     def waited(self) -> float:
         """Return the seconds since the deadline was set."""
         return self._clockwork.clock() - self._since

@@ -9,7 +9,7 @@ from uvicorn.middleware.proxy_headers import is_trusted_gateway
 from uvicorn.protocols.http.cycle import COMPLETE, IDLE
 from uvicorn.protocols.http.h1.closing import Closing
 from uvicorn.protocols.http.h1.parts import ConnectionParts
-from uvicorn.protocols.http.h1.states import AMID_INPUT
+from uvicorn.protocols.http.h1.states import AMID_BODY
 from uvicorn.protocols.http.scope import ScopeBase
 from uvicorn.protocols.http.wire.head import Framing, RequestRefused
 from uvicorn.protocols.http.wire.request_reader import LINGER
@@ -49,7 +49,7 @@ class Refusal:
         cycle, settings = self._input.cycle, self._carrier.settings
         if cycle is not None and cycle.state is COMPLETE:
             # The rest of an unwanted body.
-            self._closing.close(AMID_INPUT)
+            self._closing.close(AMID_BODY)
             return
         status = refused.status
         line = refused.line
@@ -71,13 +71,13 @@ class Refusal:
             self._carrier.flush()  # a method that is not ours knows the transport only
         say(texts.INVALID_REQUEST)
         if self._reader.state < LINGER:
-            self._closing.close(AMID_INPUT)
+            self._closing.close(AMID_BODY)
 
     def answer(self, status: int, text: str) -> None:
         """Answer with `text`, and end the connection."""
         head_request = self._writer.head_request
         self._carrier.write(error_response(status, text.encode(), self._state.default_head, head_request))
-        self._closing.close(AMID_INPUT)
+        self._closing.close(AMID_BODY)
 
     def may_ask_for_https(self, base: ScopeBase) -> bool:
         """Tell whether the client of `base` may ask for a resource of https (RFC 9110 section 7.4)."""

@@ -42,11 +42,11 @@ class Closing(IntEnum):
     """Nothing was sent that the client may still be reading, or it is to notice that the rest is missing."""
     AFTER_RESPONSE = 1
     """A response was the last thing sent."""
-    AMID_INPUT = 2
-    """The same, and the client is sending."""
+    AMID_BODY = 2
+    """The same, and the client is sending a body, perhaps with pauses."""
 
 
 # A member looked up on its class costs several times a global, and these are read for each request.
 OPEN, KNOWN, HERE = End
 ENDING_NONE, ENDING_ANNOUNCED, ENDING_LAST_CALL, ENDING_NOW = Ending
-AT_ONCE, AFTER_RESPONSE, AMID_INPUT = Closing
+AT_ONCE, AFTER_RESPONSE, AMID_BODY = Closing
