@@ -21,6 +21,7 @@ from tests.utils import join_threads, open_connection, request, running_thread, 
 from uvicorn.config import Config
 from uvicorn.server import Server
 from uvicorn.serving.drain import Stage
+from uvicorn.supervisors.recorder import STACKS_SIGNAL
 from uvicorn.supervisors.worker import REQUESTS, ProcessWorker
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -269,6 +270,26 @@ def test_blockade_is_told_once_and_when_the_stacks_are_there(
         told.append(worker.blocked_for())
     assert told == [None, None, None, 5.6, None, None, None, 7.5]
     assert len(asked) == 2
+
+
+def test_child_that_answers_writes_its_stacks_down_itself(
+    answering: ProcessWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X6: the handler of a signal may read the frames of a thread that runs, which has ended processes."""
+    signals: list[int] = []
+    monkeypatch.setattr(answering, "_signal", signals.append)
+    recorder = answering._recorder
+    if recorder is None:
+        pytest.skip("no recorders")
+    recorder._write_pulse(1)
+    for _ in range(2):
+        answering.ask_for_stacks()
+        wait_for(recorder.has_stacks)
+    answering.insist_on_stacks()
+    assert not signals
+    assert "in test_child_that_answers_writes_its_stacks_down_itself\n" in answering.take_stacks()
+    answering.insist_on_stacks()
+    assert signals == [STACKS_SIGNAL]
 
 
 def test_child_says_for_how_long_its_loop_is_blocked(worker: ProcessWorker) -> None:

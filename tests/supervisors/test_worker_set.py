@@ -97,6 +97,9 @@ class FakeWorker:
     def ask_for_stacks(self) -> None:
         self.log.append("stacks")
 
+    def insist_on_stacks(self) -> None:
+        self.log.append("stacks!")
+
     def take_stacks(self) -> str:
         stacks, self.stacks = self.stacks, ""
         return stacks
@@ -534,10 +537,12 @@ def test_replacements_that_hang_are_killed_and_started_again(log: pytest.LogCapt
     log.clear()
     told(bench)
     bench.watch(after=5 - LAST_WORDS)
-    assert "stacks" in bench.made[2].log
+    assert bench.made[2].log[-1] == "stacks"
+    bench.watch(after=LAST_WORDS / 2)
+    assert bench.made[2].log[-2:] == ["stacks", "stacks!"]
     bench.made[2].stacks = "File app.py"
     assert bench.pids == [3, 4]
-    bench.watch(after=LAST_WORDS)
+    bench.watch(after=LAST_WORDS / 2)
     assert log.messages == [
         "Child process [3] was not ready within 5 seconds, killing it (timeout_worker_ready).",
         "Child process [3] was stuck here:\nFile app.py",
@@ -624,6 +629,8 @@ def test_pool_sleeps_until_the_next_thing_is_due() -> None:
     bench.made[0].deadline = bench.made[1].deadline = None
     assert bench.pool.next_deadline() == 1005.0 - LAST_WORDS  # shortly before the replacement is to be ready
     bench.watch(after=5 - LAST_WORDS)
+    assert bench.pool.next_deadline() == 1005.0 - LAST_WORDS / 2
+    bench.watch(after=LAST_WORDS / 2)
     assert bench.pool.next_deadline() == 1005.0
 
 
@@ -1318,8 +1325,11 @@ def test_worker_that_does_not_end_is_killed(log: pytest.LogCaptureFixture) -> No
     assert bench.pool.next_deadline() == bench.clock.now + 10 - LAST_WORDS
     bench.watch(after=10 - LAST_WORDS)
     assert bench.made[1].log[-1] == "stacks"
-    assert bench.pool.next_deadline() == bench.clock.now + LAST_WORDS
-    bench.watch(after=LAST_WORDS - 0.1)
+    assert bench.pool.next_deadline() == bench.clock.now + LAST_WORDS / 2
+    bench.watch(after=LAST_WORDS / 2)
+    assert bench.made[1].log[-1] == "stacks!"
+    assert bench.pool.next_deadline() == bench.clock.now + LAST_WORDS / 2
+    bench.watch(after=LAST_WORDS / 2 - 0.1)
     assert "kill" not in bench.made[1].log
     bench.watch(after=0.1)
     assert "kill" in bench.made[1].log

@@ -6,7 +6,8 @@ It is a file in memory that parent and child both hold:
 
 A thread that needs no interpreter counts the pulse up, so that the parent can tell a process that does not run
 (stopped, or starved) from one whose interpreter is locked. Stacks are written by a signal handler in C, which does not
-wait for the interpreter either: when the parent asks for them, and when the process crashes.
+wait for the interpreter either: when the parent insists on them, and when the process crashes. The parent asks first: a
+thread that has the interpreter finds the others standing still, while the handler may read a frame that changes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import weakref
 from typing import Any
 
@@ -89,6 +91,19 @@ class Recorder:
         else:
             beat(self._descriptor, interval)
 
+    def write_stacks(self) -> None:
+        """Write down the stacks of all other threads, in the form of `faulthandler`, the main thread's last."""
+        frames = sys._current_frames()
+        main = frames.pop(threading.main_thread().ident or 0, None)
+        frames.pop(threading.get_ident(), None)
+        text = ""
+        for ident, frame in (*frames.items(), *([] if main is None else [(threading.main_thread().ident, main)])):
+            text += f"Thread 0x{ident:016x} (most recent call first):\n"
+            for called, line in traceback.walk_stack(frame):
+                text += f'  File "{called.f_code.co_filename}", line {line} in {called.f_code.co_name}\n'
+            text += "\n"
+        os.write(self._descriptor, text.encode(errors="replace"))
+
     def _beat(self, interval: float) -> None:
         """As the native core does it, but for an interpreter that is locked."""
         with contextlib.suppress(OSError):
@@ -106,6 +121,10 @@ class Recorder:
         """A number that has changed a moment later if the process runs; 0 before the first beat."""
         data = self._read(_PULSE.size, 0)
         return _PULSE.unpack(data)[0] if len(data) == _PULSE.size else 0
+
+    def has_stacks(self) -> bool:
+        """Tell whether any were written since the last `take_stacks`."""
+        return bool(self._read(1, self._read_to))
 
     def take_stacks(self) -> str:
         """Return the text written since the last call."""

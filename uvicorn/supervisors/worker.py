@@ -53,6 +53,9 @@ RELIEVED = b"relieved"
 REQUESTS = b"requests"
 """Asks a child for the requests in flight on its event loops."""
 
+STACKS = b"stacks"
+"""Has a child write down the stacks of its threads."""
+
 MEASURE = b"measure"
 """Begins the order of a measurement, which `orders` describes; without one the child stops the one that runs."""
 
@@ -133,7 +136,10 @@ class Worker(Protocol):
         """Seconds for which its event loop has been blocked, if that is longer than it may be; said once each time."""
 
     def ask_for_stacks(self) -> None:
-        """Have it write down the stacks of its threads."""
+        """Have it write down the stacks of its threads, if it answers."""
+
+    def insist_on_stacks(self) -> None:
+        """Have it write them down, unless it has, whatever its interpreter is doing: only if it is to be killed."""
 
     def take_stacks(self) -> str:
         """Return the stacks written down since the last call, even after a crash."""
@@ -341,6 +347,9 @@ class ProcessWorker:
         message = self.child_conn.recv()
         if message == RELIEVED:
             self.server.relieve()
+        elif message == STACKS:
+            if self._recorder is not None:
+                self._recorder.write_stacks()
         elif message == REQUESTS:
             self._child_end.answer_requests(self.server)
         elif isinstance(message, bytes) and message.startswith(MEASURE):
@@ -550,7 +559,8 @@ class ProcessWorker:
                     self._talking.release()
         if self._heartbeat.wants_last_words(now):
             self._pulse = 0 if self._recorder is None else self._recorder.pulse()
-            self.ask_for_stacks()
+            self.take_stacks()  # those of another time
+            self.insist_on_stacks()
         return self._heartbeat.is_silent(now)
 
     @property
@@ -575,10 +585,20 @@ class ProcessWorker:
             self._blocked_for = seconds
 
     def ask_for_stacks(self) -> None:
-        """Have the child write down the stacks of its threads, whatever its interpreter is doing."""
+        """Have the child write down the stacks of its threads, by one that keeps the others from running."""
+        self.take_stacks()  # those of another time
+        with contextlib.suppress(OSError), self._writing:
+            self.parent_conn.send(STACKS)
+
+    def insist_on_stacks(self) -> None:
+        """Have the child write them down in a signal handler, unless it has.
+
+        That may read the frames of a thread that runs, which can end the process.
+        """
         # Before the first beat of its pulse the signal would kill it.
-        if self._recorder is not None and STACKS_SIGNAL is not None and self._recorder.pulse():
-            self._recorder.take_stacks()  # those of another time
+        if self._recorder is None or STACKS_SIGNAL is None or not self._recorder.pulse():
+            return
+        if not self._recorder.has_stacks():
             self._signal(STACKS_SIGNAL)
 
     def take_stacks(self) -> str:

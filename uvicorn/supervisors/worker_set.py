@@ -57,7 +57,7 @@ STEADY = 10.0
 """Seconds a worker serves before its crash is one by itself, and no longer one of a row."""
 
 LAST_WORDS = 0.5
-"""Seconds before a late worker is killed, when it is asked for its stacks."""
+"""Seconds before a late worker is killed, when it is asked for its stacks; in the last half it is urged."""
 
 GRACEFUL = (0, -signal.SIGTERM, -signal.SIGINT)
 """Exit statuses of a server after a graceful shutdown."""
@@ -127,7 +127,7 @@ class Member(Generic[W]):
         reason: why it is to be replaced; None if it is not.
         turn: the member with the lowest number is replaced next.
         told_at: when its shutdown began, or it was killed.
-        asked_for_stacks: it is late to serve or to end, and was asked for its stacks.
+        last_words: seconds before it is killed when it is next asked for its stacks, as it is late to serve or to end.
         beside_crash: it was in charge when another crashed; several that crash together count once.
     """
 
@@ -142,7 +142,7 @@ class Member(Generic[W]):
     reason: Reason | None = None
     turn: float = 0.0
     told_at: float | None = None
-    asked_for_stacks: bool = False
+    last_words: float = LAST_WORDS
     beside_crash: bool = False
 
 
@@ -434,7 +434,7 @@ class WorkerSet(Generic[W]):
         if not worker.has_served or member.phase is Phase.SERVING:
             return
         member.phase, member.limits = Phase.SERVING, self._recycling()
-        member.asked_for_stacks = False
+        member.last_words = LAST_WORDS
         member.since = worker.stage_since if worker.stage is Stage.SERVING else now
         self._advance(Outlook.PROVEN)
         self._failures = 0
@@ -490,7 +490,7 @@ class WorkerSet(Generic[W]):
         if worker.exitcode is not None:
             worker.collect()
         else:
-            member.phase, member.told_at, member.asked_for_stacks = Phase.BURIED, now, False
+            member.phase, member.told_at, member.last_words = Phase.BURIED, now, LAST_WORDS
             self._members.append(member)
         if gives_up and not self.failed:
             self._outlook = Outlook.FAILED
@@ -593,17 +593,22 @@ class WorkerSet(Generic[W]):
                 self._report_kill(member.worker, "deadline", LATE)
 
     def _is_late(self, member: Member[W], now: float) -> bool:
-        """Whether a worker is late to serve or to end; shortly before that, it is asked for its stacks."""
+        """Whether a worker is late to serve or to end; shortly before that, it is asked for its stacks, then urged."""
         deadline = self._time_to_kill(member)
-        if deadline is not None and now >= deadline - LAST_WORDS and not member.asked_for_stacks:
-            member.asked_for_stacks = True
+        if deadline is None:
+            return False
+        if member.last_words == LAST_WORDS and now >= deadline - LAST_WORDS:
+            member.last_words = LAST_WORDS / 2
             member.worker.ask_for_stacks()
-        return deadline is not None and now >= deadline
+        if 0 < member.last_words < LAST_WORDS and now >= deadline - member.last_words:
+            member.last_words = 0
+            member.worker.insist_on_stacks()
+        return now >= deadline
 
     def _time_to_act(self, member: Member[W]) -> float | None:
         """When to kill a worker, or to ask for its last words before that."""
         deadline = self._time_to_kill(member)
-        return deadline if deadline is None or member.asked_for_stacks else deadline - LAST_WORDS
+        return None if deadline is None else deadline - member.last_words
 
     def _time_to_kill(self, member: Member[W]) -> float | None:
         told_at, worker = member.told_at, member.worker

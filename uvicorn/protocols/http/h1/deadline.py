@@ -128,7 +128,7 @@ class Deadline:
         self._settings += 1
 
     def extend(self, seconds: float, most: float) -> None:
-        """Wait at least for so many seconds from now on, but no longer than `most` since the deadline was set."""
+        """Wait at least for `seconds` from now on, but no longer than `most` since the deadline was set."""
         self._at = max(self._at, min(self._clockwork.clock() + seconds, self._since + most))
         self._settings += 1
 
