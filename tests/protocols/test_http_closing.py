@@ -173,27 +173,18 @@ async def test_client_that_goes_on_sending_has_its_time_but_not_for_ever(
         assert now() > ended + 0.9
 
 
-async def test_client_that_does_not_end_its_side_is_let_go(
-    http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_client_is_let_go_when_it_ends_its_side_or_after_its_time(
+    http_protocol_cls: Any, leaves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 3600.0 if leaves else 0.2)
     async with serve(http_protocol_cls, respond()) as service:
         client = await service.connect()
         await client.send(last("client"))
         assert (await client.rest()).endswith(b"ok")
         assert len(service.state.connections) == 1
-        await service.idle()
-
-
-async def test_client_that_ends_its_side_is_let_go_at_once(
-    http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 3600.0)
-    async with serve(http_protocol_cls, respond()) as service:
-        client = await service.connect()
-        await client.send(last("client"))
-        assert (await client.rest()).endswith(b"ok")
-        client.close()
+        if leaves:
+            client.close()
         await service.idle()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -51,7 +50,7 @@ def load_known(setting: str, value: str, path: str | None) -> Any:
     except (ImportFromStringError, ModuleNotFoundError) as exc:
         missing = getattr(exc, "name", "uvicorn")
     if missing == "uvicorn._native":
-        message = f"the native core {_auto().absence()}."
+        message = f"the native core {_of_core('absence')()}."
     elif missing.partition(".")[0] == "uvicorn":
         message = "this installation comes without it."
     else:
@@ -62,12 +61,11 @@ def load_known(setting: str, value: str, path: str | None) -> Any:
 
 def core_advice() -> str:
     """Continue a sentence that ends with the native core by saying how to have it serve."""
-    return ": set http='auto' or 'native'." if _auto().CORE == "native" else f", which {_auto().absence()}."
+    return ": set http='auto' or 'native'." if _of_core("CORE") == "native" else f", which {_of_core('absence')()}."
 
 
-def _auto() -> Any:
-    # In a higher layer, and imported when it is needed.
-    return importlib.import_module("uvicorn.protocols.http.auto")
+def _of_core(name: str) -> Any:
+    return import_from_string(f"uvicorn.protocols.http.auto:{name}")
 
 
 def check_protocol(setting: str, value: Any, implementation: Any) -> None:

@@ -93,13 +93,11 @@ class Recorder:
 
     def write_stacks(self) -> None:
         """Write down the stacks of all other threads, in the form of `faulthandler`, the main thread's last."""
-        frames = sys._current_frames()
-        main = frames.pop(threading.main_thread().ident or 0, None)
-        frames.pop(threading.get_ident(), None)
+        frames, main = sys._current_frames(), threading.main_thread().ident
         text = ""
-        for ident, frame in (*frames.items(), *([] if main is None else [(threading.main_thread().ident, main)])):
+        for ident in sorted(frames.keys() - {threading.get_ident()}, key=lambda ident: ident == main):
             text += f"Thread 0x{ident:016x} (most recent call first):\n"
-            for called, line in traceback.walk_stack(frame):
+            for called, line in traceback.walk_stack(frames[ident]):
                 text += f'  File "{called.f_code.co_filename}", line {line} in {called.f_code.co_name}\n'
             text += "\n"
         os.write(self._descriptor, text.encode(errors="replace"))

@@ -423,8 +423,7 @@ class ProcessWorker:
     def relieve(self) -> None:
         """Tell the child that others serve in its place, if that makes a difference to it."""
         if self.config.drain_delay and self.process.pid is not None:
-            with contextlib.suppress(OSError), self._writing:
-                self.parent_conn.send(RELIEVED)
+            self._tell(RELIEVED)
 
     def terminate(self) -> None:
         """Tell the child to end gracefully; nothing if it has ended."""
@@ -475,6 +474,11 @@ class ProcessWorker:
         self.join()
 
     # In the parent: questions and reports
+
+    def _tell(self, message: bytes) -> None:
+        """Send a message, unless the child has closed its end."""
+        with contextlib.suppress(OSError), self._writing:
+            self.parent_conn.send(message)
 
     @property
     def stage(self) -> Stage:
@@ -587,8 +591,7 @@ class ProcessWorker:
     def ask_for_stacks(self) -> None:
         """Have the child write down the stacks of its threads, by one that keeps the others from running."""
         self.take_stacks()  # those of another time
-        with contextlib.suppress(OSError), self._writing:
-            self.parent_conn.send(STACKS)
+        self._tell(STACKS)
 
     def insist_on_stacks(self) -> None:
         """Have the child write them down in a signal handler, unless it has.
@@ -622,8 +625,7 @@ class ProcessWorker:
             if not self._is_told.is_set():
                 return
             self._is_told.clear()
-        with contextlib.suppress(OSError), self._writing:
-            self.parent_conn.send(REQUESTS)
+        self._tell(REQUESTS)
 
     def requests(self, until: float) -> list[LoopListing] | None:
         """Return its answer as soon as that is here; None if it is not by then (`time.monotonic()`).
@@ -637,17 +639,13 @@ class ProcessWorker:
     def measure(self, order: Order, parts: Arrivals) -> None:
         """Have the child measure itself; its parts go to `parts`, from the thread that listens."""
         self._parts = parts
-        self._send_order(json.dumps(order).encode())
+        self._tell(MEASURE + json.dumps(order).encode())
         if self._talk is Talk.NOTHING:
             parts.put((self.pid or 0, None))
 
     def stop_measuring(self) -> None:
         """Have the child send the last part of its measurement."""
-        self._send_order(b"")
-
-    def _send_order(self, order: bytes) -> None:
-        with contextlib.suppress(OSError), self._writing:
-            self.parent_conn.send(MEASURE + order)
+        self._tell(MEASURE)
 
     def listen(self, now: float) -> None:
         """Read the child's reports, unless a `ping` on another thread is about to."""

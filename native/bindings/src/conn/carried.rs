@@ -228,11 +228,6 @@ pub(crate) trait Carried: Sized {
         Ok(self.on_carrier(py, |carrier| carrier.unsent(py))?.is_some_and(|unsent| unsent > 0))
     }
 
-    /// Whether the rest of the output is up to the kernel.
-    fn is_all_written(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.on_carrier(py, |carrier| carrier.waiting(py))?.is_none_or(|waiting| waiting == 0))
-    }
-
     /// Close once everything is written; whether that is up to the client, who has its time for it.
     fn close_carrier(&self, py: Python<'_>) -> PyResult<bool> {
         let waiting = self.on_carrier(py, |carrier| {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use pyo3::prelude::*;
 
-use super::carried::Carried;
+use super::carried::{Carried, Life};
 use super::carrier::Carrier;
 use super::deadline::Deadline;
 
@@ -49,10 +49,24 @@ impl Reader {
         Ok(true)
     }
 
+    /// The deadline has passed: whether the client does not read. A connection that lingers ends without that if the rest is
+    /// up to the kernel.
+    #[cold]
+    pub(crate) fn is_late(&self, py: Python<'_>, connection: &impl Carried, life: Life) -> PyResult<bool> {
+        if self.goes_on(py, connection)? {
+            return Ok(false);
+        }
+        let waiting = connection.on_carrier(py, |carrier| carrier.waiting(py))?;
+        if life == Life::Lingering && waiting.is_none_or(|waiting| waiting == 0) {
+            return connection.abort(py).map(|()| false);
+        }
+        Ok(true)
+    }
+
     /// The deadline has passed. No output was added meanwhile, so the client has read the difference: if that is
     /// enough, the deadline is extended. `false`: it does not read.
     #[cold]
-    pub(crate) fn goes_on(&self, py: Python<'_>, connection: &impl Carried) -> PyResult<bool> {
+    fn goes_on(&self, py: Python<'_>, connection: &impl Carried) -> PyResult<bool> {
         let settings = &connection.home().settings;
         let Some(unsent) = connection.on_carrier(py, |carrier| carrier.unsent(py))? else { return Ok(true) };
         let taken = self.unsent.get().saturating_sub(unsent);

@@ -149,11 +149,8 @@ impl Connection {
     /// The time of the client to take something is over.
     #[cold]
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
-        if self.reader.goes_on(py, self)? {
+        if !self.reader.is_late(py, self, self.life.get())? {
             return Ok(());
-        }
-        if self.life.get() == Life::Lingering && self.is_all_written(py)? {
-            return self.abort(py);
         }
         self.note(py, &self.core.debug, texts::READER_LATE)?;
         self.abort_with_reset(py)

@@ -158,11 +158,8 @@ impl Connection {
     /// The client's deadline to read the output has passed.
     #[cold]
     fn reader_is_due(&self, py: Python<'_>) -> PyResult<()> {
-        if self.waits.reader.goes_on(py, self)? {
+        if !self.waits.reader.is_late(py, self, self.life.get())? {
             return Ok(());
-        }
-        if self.life.get() == Life::Lingering && self.is_all_written(py)? {
-            return self.abort(py);
         }
         self.note(py, &self.core.debug, texts::READER_LATE)?;
         self.abort_with_reset(py)

@@ -75,6 +75,7 @@ class Carrier:
         lost: Callable[[Exception | None], None],
     ) -> None:
         self.transport = transport
+        # Doubles of programs do not have the method.
         self.ends_as_a_whole = is_ssl(transport) and not getattr(transport, "can_write_eof", bool)()
         self.settings = settings
         self.logger = logger
