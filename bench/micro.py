@@ -106,6 +106,10 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "websocket.send", "bytes": message["bytes"]})
 
 
+# No connection of an earlier case may end in the middle of a later one: under callgrind, 5 s are few requests.
+KEEP_ALIVE = 3600
+
+
 @functools.cache
 def configured(application: Any, *, access_log: bool = False) -> Any:
     """A loaded configuration, which all connections share as in a server.
@@ -113,13 +117,15 @@ def configured(application: Any, *, access_log: bool = False) -> Any:
     With the access log it has the default logging, whose lines go nowhere.
     """
     if not access_log:
-        config = resolve("uvicorn:Config")(app=application, access_log=False, lifespan="off", log_config=None)
+        config = resolve("uvicorn:Config")(
+            app=application, access_log=False, lifespan="off", log_config=None, timeout_keep_alive=KEEP_ALIVE
+        )
         config.load()
         return config
     # Handlers keep the stream that was there when they were made. It must outlive this call.
     before, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: SIM115
     try:
-        config = resolve("uvicorn:Config")(app=application, lifespan="off")
+        config = resolve("uvicorn:Config")(app=application, lifespan="off", timeout_keep_alive=KEEP_ALIVE)
         config.load()
     finally:
         sys.stdout = before

@@ -19,7 +19,7 @@ class MockTransport:
         self.extra = {"sockname": sockname, "peername": peername, "sslcontext": sslcontext}
         self.buffer = b""
         self.writes: list[bytes] = []
-        self.closed = False
+        self.closed = self.ended = False
         self.read_paused = False
         self.protocol: Any = None
 
@@ -39,6 +39,12 @@ class MockTransport:
 
     def is_closing(self) -> bool:
         return self.closed
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
 
     def pause_reading(self) -> None:
         self.read_paused = True
