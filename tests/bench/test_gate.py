@@ -682,6 +682,7 @@ def test_a_case_nobody_knows_is_said_before_anything_is_measured(
     def measured(*arguments: Any) -> None:
         raise AssertionError("measured")
 
+    monkeypatch.setenv("BENCH_PEERS_PYTHON", sys.executable)
     monkeypatch.setattr(common, "measure", measured)
     assert gate("--update", "--cases", "http9:get") == 1
     assert capsys.readouterr().err == "bench: the micro-benchmarks failed: unknown micro-benchmark 'http9:get'\n"
