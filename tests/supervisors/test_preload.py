@@ -73,9 +73,9 @@ def test_workers_have_the_application_of_their_parent(cwd: Path) -> None:
         assert re.findall(r"imported by (\d+)", server.output) == [str(server.pid)]
         if sys.platform == "linux":
             ours, theirs = (descriptors(pid) for pid in pids)
-            # The socket that both accept from, and where both may write their log.
+            # The socket that both accept from, where both may write their log, and to whom looks after shared memory.
             assert ours & theirs <= descriptors(server.pid)
-            assert not [name for name in ours & theirs if name.startswith("pipe:")][2:]
+            assert not [name for name in ours & theirs if name.startswith("pipe:")][3:]
         server.process.kill()
         wait_for(lambda: all(is_gone(pid) for pid in pids))
 

@@ -176,16 +176,24 @@ def test_the_next_worker_runs_the_code_as_it_is_then(cwd: Path, how: str) -> Non
         assert server.stop() == 0
 
 
+def children_of(pid: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_signals_that_mean_the_parent_do_nothing_to_a_worker(cwd: Path, method: str) -> None:
     """They reach it where somebody signals a group, all processes of its command line, or hangs up the terminal."""
     with ServerProcess(*ARGUMENTS, "--worker-start", method, cwd=cwd) as server:
         pids = workers(server)
+        # One more looks after shared memory: if it ended, the next would remove what these have made.
+        children = children_of(server.pid)
+        assert len(children) == len(pids) + 1
         for name in PARENTS_SIGNALS:
             number = signal.Signals[f"SIG{name}"]
-            for pid in pids:
+            for pid in children:
                 os.kill(pid, number)
         assert seen_by(server)["imported by"] in pids
+        assert all(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "RS" for pid in children)
         assert server.stop() == 0
         assert f"Child process [{pids[0]}] died" not in server.error_output
     assert len(server.wait_for_pattern(SERVES, count=2)) == 2

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from logging.handlers import BufferingHandler
-from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from multiprocessing.process import ORIGINAL_DIR  # type: ignore[attr-defined]
 from multiprocessing.util import Finalize, close_fds, debug  # type: ignore[attr-defined]
@@ -73,9 +72,6 @@ def load_server(config: Config) -> None:
     """Import the server's implementation without the application, so that workers inherit it."""
     config.load_own_implementations()
     _import_rest()
-    # One tracker for all workers, as for spawned ones: a worker's own would remove resources that others share.
-    with suppress(OSError):  # without room for a process each worker tries again
-        resource_tracker.ensure_running()
     _freeze()
 
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import sys
+from contextlib import suppress
+from multiprocessing import resource_tracker
 from types import ModuleType
 
 from uvicorn._subprocess import is_command
 from uvicorn.config import Config
 from uvicorn.config.errors import blaming
+from uvicorn.supervisors.signals import PARENTS_SIGNALS, SIGNALS
 
 KNOWN = frozenset(
     {
@@ -70,6 +74,8 @@ class WorkerStart:
             RuntimeError: `worker_start` or `preload` asks for a fork, and there is a reason against that.
             SystemExit: the application is to be imported, and cannot be.
         """
+        if sys.platform != "win32":
+            _start_tracker()
         if self._config.preload and sys.platform != "win32":
             from uvicorn.supervisors.fork import preload
 
@@ -164,3 +170,20 @@ def _stamp(file: str) -> Stamp | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _start_tracker() -> None:
+    """Start the process that removes resources which workers share, such as memory, after the last of them.
+
+    Workers' own would remove what others use, and so would one that ends early: it inherits that the parent's signals
+    wait, since they come to it with the process group.
+    """
+    if sys.platform == "win32":
+        return
+    blocked = [number for number, name in SIGNALS.items() if name in PARENTS_SIGNALS]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        with suppress(OSError):  # without room for a process each worker tries again
+            resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
