@@ -572,7 +572,7 @@ def test_worker_whose_event_loop_is_blocked_is_left_alone_and_says_where(cwd: Pa
         (blocked,) = server.wait_for_pattern(
             r"The event loop of child process \[(\d+)\] has been blocked for [\d.]+ seconds\."
         )
-        server.wait_for_pattern(rf"Child process \[{blocked[1]}\] is stuck here:\n[^$]*in block\n")
+        server.wait_for_pattern(rf"Child process \[{blocked[1]}\] was stuck here:\n[^$]*in block\n")
         (cwd / "go").touch()
         assert f"one {blocked[1]}".encode() in read_until(client, b"0\r\n\r\n")
         assert "died" not in server.error_output

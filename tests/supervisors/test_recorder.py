@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 
 from tests.utils import wait_for
-from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
+from uvicorn.supervisors.recorder import MOST_FRAMES, MOST_TEXT, MOST_THREADS, STACKS_SIGNAL, Recorder
 
 if sys.platform == "win32":
     pytest.skip("no recorders", allow_module_level=True)
@@ -68,9 +72,104 @@ def test_pulse_and_stacks_of_a_child(is_native: bool) -> None:
     parents.send("abort")
     child.join(30)
     assert child.exitcode == -signal.SIGABRT
-    assert "Fatal Python error: Aborted" in made.take_stacks()
-    assert made.take_stacks() == ""
+    assert made.take_crash().startswith("Fatal Python error: Aborted\n")
+    assert made.take_crash() == made.take_stacks() == ""
     parents.close()
+
+
+def deep(depth: int, then: Callable[[], object]) -> None:
+    """Wait there."""
+    if depth:
+        deep(depth - 1, then)
+    else:
+        then()
+
+
+@contextlib.contextmanager
+def waiting(count: int, depth: int) -> Iterator[None]:
+    """Threads that do."""
+    until, started = threading.Event(), threading.Barrier(count + 1)
+
+    def wait() -> None:
+        started.wait()
+        until.wait()
+
+    threads = [threading.Thread(target=deep, args=(depth, wait)) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    try:
+        yield
+    finally:
+        until.set()
+        for thread in threads:
+            thread.join()
+
+
+def write_elsewhere(made: Recorder) -> None:
+    """Have another thread do it, as in a child, so that the main thread is among those that are seen."""
+    thread = threading.Thread(target=made.write_stacks)
+    thread.start()
+    thread.join()
+
+
+def test_stacks_are_those_of_the_last_time() -> None:
+    """X6: a deep recursion, which once was longer than what was read of it, left its rest to the next blockade."""
+    made = make()
+    made._write_pulse(1)
+    with waiting(1, 900):
+        for _ in range(3):
+            write_elsewhere(made)
+            assert made.has_stacks()
+            text = made.take_stacks()
+            assert MOST_FRAMES - 5 < text.count(" in deep\n") < MOST_FRAMES
+            assert "in write_elsewhere" in text.split("\n\n")[-1]
+            assert not made.has_stacks()
+    write_elsewhere(made)
+    assert " in deep" not in made.take_stacks()
+    assert made.pulse() == 1
+    assert os.fstat(made._descriptor).st_size == 8, "it would grow for ever"
+
+
+def test_main_thread_is_seen_beside_many_others() -> None:
+    """X6: an application has a pool of threads in a library that waits."""
+    made = make()
+    with waiting(2 * MOST_THREADS, 40):
+        write_elsewhere(made)
+    text = made.take_stacks()
+    assert len(text) < MOST_TEXT + 100
+    assert text.count("Thread 0x") < MOST_THREADS
+    assert re.match(r"\.\.\. \d+ more\n\nThread 0x", text)
+    assert "in write_elsewhere" in text.split("\n\n")[-1]
+
+
+@pytest.mark.parametrize("place", [0, 500, 999])
+def test_thread_that_crashed_is_seen_beside_many_others(place: int) -> None:
+    """X6"""
+    made = make()
+    made._write_pulse(1)
+    parts = [f"Thread 0x{number:016x} (most recent call first):\n" + '  File "a.py"\n' * 10 for number in range(1000)]
+    parts[place] = parts[place].replace("Thread", "Current thread", 1)
+    os.lseek(made._descriptor, 8, os.SEEK_SET)
+    os.write(made._descriptor, b"Thread 0x1\n  of another time\n\n")
+    os.write(made._descriptor, "\n".join(["Fatal Python error: Segmentation fault\n", *parts]).encode())
+    text = made.take_crash()
+    assert text.startswith("Fatal Python error: Segmentation fault\n\n")
+    assert f"Current thread 0x{place:016x}" in text
+    assert f"0x{999:016x}" in text
+    assert "another time" not in text
+    assert " more\n" in text
+    assert len(text) < MOST_TEXT + 100
+    assert not made.has_stacks()
+
+
+def test_names_of_files_cannot_write_lines_of_the_log() -> None:
+    """X6"""
+    made = make()
+    scope: dict[str, Any] = {"made": made}
+    source = "import threading\ndef f(): t = threading.Thread(target=made.write_stacks); t.start(); t.join()\nf()"
+    exec(compile(source, "a\nINFO: b\x1b[31m", "exec"), scope)
+    assert 'File "a?INFO: b?[31m", line 2 in f\n' in made.take_stacks()
 
 
 def test_no_recorder_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:

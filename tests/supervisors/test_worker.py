@@ -264,12 +264,41 @@ def test_blockade_is_told_once_and_when_the_stacks_are_there(
     asked: list[bool] = []
     monkeypatch.setattr(worker, "ask_for_stacks", lambda: asked.append(True))
     told = []
-    for seconds in (0.5, 4.9, 5.1, 5.6, 6.1, 0.0, 7.0, 7.5):
-        worker._child_end.send(seconds)
+    for seconds in (0.5, 4.9, 5.1, 5.6, 6.1, 0.0, 7.0, 7.5, 0.0, 5.2, 0.0, 0.0):
+        worker._child_end.send((seconds,))
         worker.listen(0)
         told.append(worker.blocked_for())
-    assert told == [None, None, None, 5.6, None, None, None, 7.5]
-    assert len(asked) == 2
+    assert told[:8] == [None, None, None, 5.6, None, None, None, 7.5]
+    assert told[8:] == [None, None, 5.0, None], "over before it was repeated: told nevertheless"
+    assert len(asked) == 3
+
+
+def test_blockades_of_several_loops_are_each_told(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MP-25, X6: one that begins while another lasts is no part of that."""
+    asked: list[bool] = []
+    monkeypatch.setattr(worker, "ask_for_stacks", lambda: asked.append(True))
+    told = []
+    for times in ((6.0, 0.0), (7.0, 4.0), (8.0, 5.0), (9.0, 6.0), (0.0, 7.0), (6.0, 8.0), (7.0, 0.0)):
+        worker._child_end.send(times)
+        worker.listen(0)
+        told.append((worker.blocked_for(), len(asked)))
+    assert told == [(None, 1), (7.0, 1), (None, 2), (6.0, 2), (None, 2), (None, 3), (7.0, 3)]
+
+
+def test_child_that_cannot_write_its_stacks_down_answers(
+    answering: ProcessWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """X6: an audit hook forbids it, or there is no room. The child was killed for silence."""
+
+    def refuse() -> None:
+        raise OSError("no room")
+
+    if answering._recorder is None:
+        pytest.skip("no recorders")
+    monkeypatch.setattr(answering._recorder, "write_stacks", refuse)
+    answering.ask_for_stacks()
+    assert answering.ping()
+    assert caplog.messages == ["Cannot write down the stacks of this process"]
 
 
 def test_child_that_answers_writes_its_stacks_down_itself(
@@ -295,15 +324,16 @@ def test_child_that_answers_writes_its_stacks_down_itself(
 def test_child_says_for_how_long_its_loop_is_blocked(worker: ProcessWorker) -> None:
     """X6: and once that it no longer is."""
     delays = iter((0.0, 2.0, 3.0, 0.0, 0.0))
-    probe: Any = types.SimpleNamespace(look=lambda: next(delays))
-    worker._child_end._probes = [probe]
+    blocked: Any = types.SimpleNamespace(look=lambda: next(delays))
+    other: Any = types.SimpleNamespace(look=lambda: 0.0)
+    worker._child_end._probes = [other, blocked]
     for _ in range(5):
         worker.parent_conn.send(b"ping")
         worker.pong()
     received = []
     while worker.parent_conn.poll():
         received.append(worker.parent_conn.recv())
-    assert received == [False, False, 2.0, False, 3.0, False, 0.0, False]
+    assert received == [False, False, (0.0, 2.0), False, (0.0, 3.0), False, (0.0, 0.0), False]
 
 
 def waiting(end: Any) -> list[Any]:

@@ -104,6 +104,9 @@ class FakeWorker:
         stacks, self.stacks = self.stacks, ""
         return stacks
 
+    def take_crash(self) -> str:
+        return self.take_stacks()
+
     @property
     def sources(self) -> list[Any]:
         return [f"sentinel of {self.pid}"]
@@ -1249,7 +1252,7 @@ def test_blocked_event_loop_is_told_of(log: pytest.LogCaptureFixture) -> None:
     assert bench.pids == [1]
     assert log.messages == [
         "The event loop of child process [1] has been blocked for 7.2 seconds.",
-        "Child process [1] is stuck here:\nFile app.py",
+        "Child process [1] was stuck here:\nFile app.py",
     ]
 
 
@@ -1334,6 +1337,27 @@ def test_worker_that_does_not_end_is_killed(log: pytest.LogCaptureFixture) -> No
     bench.watch(after=0.1)
     assert "kill" in bench.made[1].log
     assert log.messages == ["Child process [2] did not end in time, killing it (timeout_graceful_shutdown)."]
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_killed_worker_that_takes_its_time_is_told_once(is_silent: bool, log: pytest.LogCaptureFixture) -> None:
+    """MP-06, X2: its memory is large, or a disk does not answer. Each second there was another kill."""
+    bench = Bench(2).serving()
+    told(bench)
+    bench.made[1].dies_when_killed = False
+    if is_silent:
+        bench.made[1].silent = True
+    else:
+        bench.pool.scale(1)
+        bench.watch(after=10)
+    for _ in range(5):
+        bench.watch(after=4)
+    assert [event[0] for event in told(bench) if event[1] == 2].count("kill") == 1
+    assert bench.made[1].log.count("kill") == 1
+    assert sum("[2]" in message and "killing it" in message for message in log.messages) == 1
+    bench.made[1].exit(-9)
+    bench.watch()
+    assert bench.made[1] not in bench.pool.everyone
 
 
 # The end

@@ -31,25 +31,26 @@ logger = logging.getLogger("uvicorn.error")
 class Sender(Protocol):
     """The end of a pipe, on each system."""
 
-    def send(self, message: bool | int | float | bytes | str, /) -> None:
+    def send(self, message: bool | int | bytes | str | tuple[float, ...], /) -> None:
         """Send one message."""
 
 
 class ChildEnd:
     """Sends answers and reports, from several threads.
 
-    Messages differ by type: bool is an answer, float the seconds for which an event loop has been blocked, int a stage,
-    bytes a piece of the list of requests in flight, which an empty one ends, and str a piece of a measurement's part.
+    Messages differ by type: bool is an answer, int a stage, tuple the seconds for which each event loop has been
+    blocked, bytes a piece of the list of requests in flight, which an empty one ends, and str a piece of a
+    measurement's part.
     """
 
     def __init__(self, connection: Sender) -> None:
         self._connection = connection
         self._sending = threading.Lock()
         self._probes: list[LoopProbe] = []
-        self._blocked_for = 0.0  # as the parent knows it
+        self._are_blocked = False  # some loops, as the parent knows it
         self._job: Job | None = None
 
-    def send(self, message: bool | int | float | bytes | str) -> None:
+    def send(self, message: bool | int | bytes | str | tuple[float, ...]) -> None:
         """Send one message.
 
         Raises:
@@ -59,12 +60,12 @@ class ChildEnd:
             self._connection.send(message)
 
     def answer(self, serves: bool) -> None:
-        """Answer a question, and report for how long an event loop has been blocked: once more when it no longer is."""
+        """Answer a question, and report for how long event loops have been blocked: once more when none is."""
         self.send(serves)
-        blocked_for = max((probe.look() for probe in self._probes), default=0.0)
-        if blocked_for or self._blocked_for:
-            self.send(blocked_for)
-        self._blocked_for = blocked_for
+        times = tuple(probe.look() for probe in self._probes)
+        if any(times) or self._are_blocked:
+            self.send(times)
+        self._are_blocked = any(times)
 
     def report(self, stage: Stage, loops: Iterable[asyncio.AbstractEventLoop] = ()) -> None:
         """Report that the server has entered `stage`; `loops` are watched from the moment it serves."""

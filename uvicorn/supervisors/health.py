@@ -9,8 +9,9 @@ from collections.abc import Callable
 LONGEST_INTERVAL = 1.0
 """Seconds between two questions at most; with a short timeout a tenth of that."""
 
-LAST_WORDS = 0.8
-"""Part of the timeout after which a silent worker is asked for its stacks, so that they are there when it is killed."""
+LAST_WORDS = 0.5
+"""Seconds before the end of the timeout when a silent worker is asked for its stacks, so that they are there when it is
+killed; at most a fifth of the timeout. The signal cuts short whatever call it waits in."""
 
 
 class Heartbeat:
@@ -23,6 +24,7 @@ class Heartbeat:
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._interval = min(LONGEST_INTERVAL, timeout / 10)
+        self._last_words = timeout - min(LAST_WORDS, timeout / 5)
         self._heard_at: float | None = None
         self._asked_at: float | None = None
         self._has_last_words = False
@@ -54,7 +56,7 @@ class Heartbeat:
         """Whether the worker is about to have been silent for too long, for the first time since its last report."""
         if self._has_last_words or self._heard_at is None or self._asked_at is None:
             return False
-        self._has_last_words = now >= self._heard_at + self._timeout * LAST_WORDS
+        self._has_last_words = now >= self._heard_at + self._last_words
         return self._has_last_words
 
     def excuse(self, seconds: float) -> None:
@@ -69,7 +71,7 @@ class Heartbeat:
             return None
         if self._asked_at is None:
             return self._heard_at + self._interval
-        return self._heard_at + self._timeout * (1 if self._has_last_words else LAST_WORDS)
+        return self._heard_at + (self._timeout if self._has_last_words else self._last_words)
 
 
 class LoopProbe:

@@ -7,7 +7,9 @@ It is a file in memory that parent and child both hold:
 A thread that needs no interpreter counts the pulse up, so that the parent can tell a process that does not run
 (stopped, or starved) from one whose interpreter is locked. Stacks are written by a signal handler in C, which does not
 wait for the interpreter either: when the parent insists on them, and when the process crashes. The parent asks first: a
-thread that has the interpreter finds the others standing still, while the handler may read a frame that changes.
+thread that has the interpreter keeps the frames it reads, while the handler may read one that is going away.
+
+Both hold one description of the file, and so one place where it is written next: what the parent takes, it removes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ import threading
 import time
 import traceback
 import weakref
+from itertools import islice
 from typing import Any
+
+from uvicorn.rules.syntax import printable
 
 _PULSE = struct.Struct("=Q")
 
@@ -31,7 +36,16 @@ STACKS_SIGNAL: int | None = getattr(signal, "SIGRTMAX", None) or getattr(signal,
 """The signal that asks a child for its stacks, otherwise unused; None where there is none."""
 
 MOST_TEXT = 64 * 1024
-"""Bytes of stacks that are read at once."""
+"""Characters of stacks for the log, about; others are left out in favour of those that say most."""
+
+MOST_THREADS = MOST_FRAMES = 100
+"""Threads of a process and frames of a thread that are written down, as by `faulthandler`."""
+
+CRASH = "Fatal Python error"
+"""How the text of `faulthandler` begins when a signal ends the process."""
+
+LOOP_THREAD = "uvicorn-loop-"
+"""How the names of threads begin that run an event loop, the main thread's excepted."""
 
 SIGNAL_STACK = 256 * 1024
 """Bytes that signal handlers of the main thread have, one within another."""
@@ -42,7 +56,6 @@ class Recorder:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._read_to = _PULSE.size
         weakref.finalize(self, os.close, descriptor)
 
     @classmethod
@@ -52,11 +65,14 @@ class Recorder:
             return None
         try:
             if sys.platform == "linux":
-                return cls(os.memfd_create("uvicorn-worker", os.MFD_CLOEXEC))
-            with tempfile.TemporaryFile() as file:
-                return cls(os.dup(file.fileno()))
+                made = cls(os.memfd_create("uvicorn-worker", os.MFD_CLOEXEC))
+            else:
+                with tempfile.TemporaryFile() as file:
+                    made = cls(os.dup(file.fileno()))
+            made._clear()
         except OSError:
             return None
+        return made
 
     def __getstate__(self) -> Any:
         if sys.platform == "win32":
@@ -78,7 +94,6 @@ class Recorder:
         """
         if sys.platform == "win32":
             return
-        os.lseek(self._descriptor, _PULSE.size, os.SEEK_SET)
         if not faulthandler.is_enabled():
             faulthandler.enable(self._descriptor)
         if STACKS_SIGNAL is not None:
@@ -92,13 +107,25 @@ class Recorder:
             beat(self._descriptor, interval)
 
     def write_stacks(self) -> None:
-        """Write down the stacks of all other threads, in the form of `faulthandler`, the main thread's last."""
-        frames, main = sys._current_frames(), threading.main_thread().ident
+        """Write down the stacks of all other threads, in the form of `faulthandler`, those with an event loop last.
+
+        Raises:
+            OSError: there is no room for them.
+        """
+        own, main = threading.get_ident(), threading.main_thread().ident
+        loops = {thread.ident for thread in threading.enumerate() if thread.name.startswith(LOOP_THREAD)}
+        # All of them first: the fewer steps, the likelier it is that no other thread runs meanwhile.
+        stacks = {
+            ident: list(islice(traceback.walk_stack(frame), MOST_FRAMES))
+            for ident, frame in sys._current_frames().items()
+            if ident != own
+        }
         text = ""
-        for ident in sorted(frames.keys() - {threading.get_ident()}, key=lambda ident: ident == main):
+        for ident in sorted(stacks, key=lambda ident: (ident == main, ident in loops))[-MOST_THREADS:]:
             text += f"Thread 0x{ident:016x} (most recent call first):\n"
-            for called, line in traceback.walk_stack(frames[ident]):
-                text += f'  File "{called.f_code.co_filename}", line {line} in {called.f_code.co_name}\n'
+            for frame, line in stacks[ident]:
+                code = frame.f_code
+                text += f'  File "{printable(code.co_filename)}", line {line} in {printable(code.co_name)}\n'
             text += "\n"
         os.write(self._descriptor, text.encode(errors="replace"))
 
@@ -122,18 +149,56 @@ class Recorder:
 
     def has_stacks(self) -> bool:
         """Tell whether any were written since the last `take_stacks`."""
-        return bool(self._read(1, self._read_to))
+        return bool(self._read(1, _PULSE.size))
 
     def take_stacks(self) -> str:
         """Return the text written since the last call."""
-        data = self._read(MOST_TEXT, self._read_to)
-        self._read_to += len(data)
-        return data.decode(errors="replace").rstrip()
+        return _shortened(self._take())
+
+    def take_crash(self) -> str:
+        """Return what a fatal signal has written; empty if none has."""
+        _, crash, stacks = self._take().rpartition(CRASH)
+        return _shortened(crash + stacks) if crash else ""
+
+    def _take(self) -> str:
+        if sys.platform == "win32":
+            return ""
+        data = self._read(os.fstat(self._descriptor).st_size, _PULSE.size)
+        if data:
+            self._clear()
+        return data.decode(errors="replace").strip("\0\n")
+
+    def _clear(self) -> None:
+        if sys.platform != "win32":
+            os.ftruncate(self._descriptor, _PULSE.size)
+            os.lseek(self._descriptor, _PULSE.size, os.SEEK_SET)
 
     def _read(self, size: int, offset: int) -> bytes:
         if sys.platform == "win32":
             return b""
         return os.pread(self._descriptor, size, offset)
+
+
+def _shortened(text: str) -> str:
+    """Leave out threads if there are too many: neither the reason of a crash, nor its thread, nor the last ones."""
+    if len(text) <= MOST_TEXT:
+        return text
+    parts = text.split("\n\n")
+    worth = sorted(
+        range(len(parts)),
+        key=lambda place: (parts[place].startswith((CRASH, "Current thread")), place),
+        reverse=True,
+    )
+    kept: set[int] = set()
+    room = MOST_TEXT
+    for place in worth:
+        room -= len(parts[place]) + 2
+        if room < 0:
+            break
+        kept.add(place)
+    shown = [part for place, part in enumerate(parts) if place in kept]
+    shown.insert(next(place for place in range(len(parts)) if place not in kept), f"... {len(parts) - len(kept)} more")
+    return "\n\n".join(shown)
 
 
 def _enlarge_signal_stack() -> None:

@@ -133,7 +133,7 @@ class Worker(Protocol):
         """Whether its process runs although it is silent; None if that is not known."""
 
     def blocked_for(self) -> float | None:
-        """Seconds for which its event loop has been blocked, if that is longer than it may be; said once each time."""
+        """Seconds for which an event loop has been blocked, if that is longer than it may be; said once each time."""
 
     def ask_for_stacks(self) -> None:
         """Have it write down the stacks of its threads, if it answers."""
@@ -142,7 +142,10 @@ class Worker(Protocol):
         """Have it write them down, unless it has, whatever its interpreter is doing: only if it is to be killed."""
 
     def take_stacks(self) -> str:
-        """Return the stacks written down since the last call, even after a crash."""
+        """Return the stacks written down since the last call."""
+
+    def take_crash(self) -> str:
+        """Return those that a fatal signal has written down; empty if none has."""
 
     @property
     def deadline(self) -> float | None:
@@ -165,8 +168,6 @@ class Worker(Protocol):
 class Blockade(enum.Enum):
     """How a blocked event loop was handled."""
 
-    NONE = 0
-    """None is blocked."""
     NOTICED = 1
     """The child was asked for the stacks of its threads."""
     TOLD = 2
@@ -224,8 +225,8 @@ class ProcessWorker:
         self._heartbeat = Heartbeat(config.timeout_worker_healthcheck)
         self._recorder = Recorder.make()
         self._pulse = 0  # when it had been silent for a while
-        self._blockade = Blockade.NONE
-        self._blocked_for: float | None = None  # not reported yet
+        self._blockades: dict[int, Blockade] = {}  # by the place of the event loop
+        self._blocked_for: list[float] = []  # not reported yet
         self._stage = Stage.STARTING
         self._stage_since = time.monotonic()
         self._has_served = False
@@ -348,14 +349,21 @@ class ProcessWorker:
         if message == RELIEVED:
             self.server.relieve()
         elif message == STACKS:
-            if self._recorder is not None:
-                self._recorder.write_stacks()
+            self._write_stacks()
         elif message == REQUESTS:
             self._child_end.answer_requests(self.server)
         elif isinstance(message, bytes) and message.startswith(MEASURE):
             self._child_end.measure(self.server, message[len(MEASURE) :])
         else:
             self._child_end.answer(self.server.started)
+
+    def _write_stacks(self) -> None:
+        """Write down the stacks; if that fails, there are none, and questions are answered as before."""
+        try:
+            if self._recorder is not None:
+                self._recorder.write_stacks()
+        except Exception:
+            logger.exception("Cannot write down the stacks of this process")
 
     # In the parent: life and death
 
@@ -573,20 +581,23 @@ class ProcessWorker:
         return None if self._recorder is None or not self._pulse else self._recorder.pulse() != self._pulse
 
     def blocked_for(self) -> float | None:
-        """Seconds for which the child's event loop has been blocked, if longer than an answer may take; said once."""
-        seconds, self._blocked_for = self._blocked_for, None
-        return seconds
+        """Seconds for which an event loop has been blocked, if longer than an answer may take; said once each time."""
+        return self._blocked_for.pop(0) if self._blocked_for else None
 
-    def _hear_of_blockade(self, seconds: float) -> None:
-        """Ask for the stacks of a lasting blockade; report it once the child repeats it: they are there by then."""
-        if seconds < self.config.timeout_worker_healthcheck:
-            self._blockade = Blockade.NONE
-        elif self._blockade is Blockade.NONE:
-            self._blockade = Blockade.NOTICED
-            self.ask_for_stacks()
-        elif self._blockade is Blockade.NOTICED:
-            self._blockade = Blockade.TOLD
-            self._blocked_for = seconds
+    def _hear_of_blockades(self, times: tuple[float, ...]) -> None:
+        """Ask for the stacks of a lasting blockade; report it at the child's next answer: they are there by then."""
+        patience = self.config.timeout_worker_healthcheck
+        for place, seconds in enumerate(times):
+            blockade = self._blockades.get(place)
+            if blockade is Blockade.NOTICED:
+                # It may be over: it has lasted for at least as long as an answer may take.
+                self._blockades[place] = Blockade.TOLD
+                self._blocked_for.append(max(seconds, patience))
+            elif seconds >= patience and blockade is None:
+                self._blockades[place] = Blockade.NOTICED
+                self.ask_for_stacks()
+            if seconds < patience:
+                self._blockades.pop(place, None)
 
     def ask_for_stacks(self) -> None:
         """Have the child write down the stacks of its threads, by one that keeps the others from running."""
@@ -605,8 +616,12 @@ class ProcessWorker:
             self._signal(STACKS_SIGNAL)
 
     def take_stacks(self) -> str:
-        """Return the stacks that the child has written down since the last call, even after a crash."""
+        """Return the stacks that the child has written down since the last call."""
         return "" if self._recorder is None else self._recorder.take_stacks()
+
+    def take_crash(self) -> str:
+        """Return those that a fatal signal has written down; empty if none has."""
+        return "" if self._recorder is None else self._recorder.take_crash()
 
     def excuse(self, seconds: float) -> None:
         """Not to count the last `seconds` as silence."""
@@ -698,8 +713,8 @@ class ProcessWorker:
         if isinstance(message, bool):
             self._talk = Talk.REPORTS
             return message
-        if isinstance(message, float):
-            self._hear_of_blockade(message)
+        if isinstance(message, tuple):
+            self._hear_of_blockades(message)
         elif message == b"":
             self._listings, self._pieces = json.loads(b"".join(self._pieces)), []
             self._is_told.set()

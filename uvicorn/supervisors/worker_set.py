@@ -388,11 +388,11 @@ class WorkerSet(Generic[W]):
         has_served = bool(self._in(Phase.SERVING))
         for member in self._in_charge:
             self._welcome(member, now)
-            if (seconds := member.worker.blocked_for()) is not None:
+            while (seconds := member.worker.blocked_for()) is not None:
                 # That alone does not get a worker killed.
                 message = "The event loop of child process [%d] has been blocked for %.1f seconds."
                 self._tell("blocked", member.worker, message, seconds, level=logging.WARNING)
-                self._log_stacks(member.worker, "Child process [%d] is stuck here:\n%s", logging.WARNING)
+                self._log_stacks(member.worker, logging.WARNING)
         if now >= self._sample_at:
             for member in self._in_charge:
                 if member.limits.memory is not None and member.worker.exitcode is None:
@@ -424,9 +424,15 @@ class WorkerSet(Generic[W]):
                 "%s; one that takes %g seconds is killed (timeout_worker_ready).", message, self._ready_timeout
             )
 
-    def _log_stacks(self, worker: W, message: str, level: int = logging.ERROR) -> None:
+    def _log_stacks(self, worker: W, level: int = logging.ERROR) -> None:
         if stacks := worker.take_stacks():
+            message = "Child process [%d] was stuck here:\n%s"
             logger.log(level, message, worker.pid, stacks, extra={"worker_pid": worker.pid})
+
+    def _log_crash(self, worker: W) -> None:
+        if stacks := worker.take_crash():
+            message = "Child process [%d] crashed here:\n%s"
+            logger.error(message, worker.pid, stacks, extra={"worker_pid": worker.pid})
 
     def _welcome(self, member: Member[W], now: float) -> None:
         """Note that a worker serves."""
@@ -451,7 +457,7 @@ class WorkerSet(Generic[W]):
         worker.wait(KILL_WAIT)
         worker.listen(now)  # its last words
         if not reason:
-            self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
+            self._log_crash(worker)
         for other in [*self._in(Phase.SERVING), member]:
             if other.since and not other.is_steady and now >= other.since + STEADY:
                 # From now on crashes are a new row.
@@ -490,7 +496,7 @@ class WorkerSet(Generic[W]):
         if worker.exitcode is not None:
             worker.collect()
         else:
-            member.phase, member.told_at, member.last_words = Phase.BURIED, now, LAST_WORDS
+            member.phase = Phase.BURIED
             self._members.append(member)
         if gives_up and not self.failed:
             self._outlook = Outlook.FAILED
@@ -514,7 +520,7 @@ class WorkerSet(Generic[W]):
         kind, worker, was_told = self._kind_of_end(member), member.worker, member.told_at is not None
         if kind == "crash":
             if was_told:
-                self._log_stacks(worker, "Child process [%d] crashed here:\n%s")
+                self._log_crash(worker)
             message = f"Child process [%d] died{' while shutting down' * was_told} (%s)%s%s."
             self._tell(kind, worker, message, _how_ended(worker), _lost_with(worker), follows, level=logging.ERROR)
         elif was_told:
@@ -539,8 +545,7 @@ class WorkerSet(Generic[W]):
         self._tell("crash", worker, message, _how_ended(worker), follows, level=logging.ERROR, reason="startup")
 
     def _kill(self, member: Member[W]) -> None:
-        if member.phase is not Phase.BURIED:
-            member.phase = Phase.KILLED
+        member.phase = Phase.KILLED
         member.worker.kill()
         member.worker.wait(KILL_WAIT)
 
@@ -549,7 +554,7 @@ class WorkerSet(Generic[W]):
         message = "Child process [%d] %s, killing it%s%s (%s)."
         arguments = what, _lost_with(worker), follows, KILLED_BY[reason]
         self._tell("kill", worker, message, *arguments, level=logging.ERROR, reason=reason)
-        self._log_stacks(worker, "Child process [%d] was stuck here:\n%s")
+        self._log_stacks(worker)
 
     # Those that have served enough
 
@@ -612,6 +617,8 @@ class WorkerSet(Generic[W]):
 
     def _time_to_kill(self, member: Member[W]) -> float | None:
         told_at, worker = member.told_at, member.worker
+        if member.phase in (Phase.KILLED, Phase.BURIED):
+            return None  # nothing is stronger: the system has yet to remove it
         if told_at is None:
             if worker.stage is Stage.STARTING or member.phase is Phase.JOINING:
                 return member.ready_by
@@ -701,7 +708,10 @@ class WorkerSet(Generic[W]):
         kind: EventKind = "kill" if new.worker.exitcode is None else "crash"
         message = "New child process [%d] %s; keeping worker [%d] and aborting the restart."
         self._tell(kind, new.worker, message, why, old.worker.pid, level=logging.ERROR, reason="startup")
-        self._log_stacks(new.worker, "Child process [%d] was stuck here:\n%s")
+        if kind == "kill":
+            self._log_stacks(new.worker)
+        else:
+            self._log_crash(new.worker)
         new.phase, new.told_at = Phase.KILLED, now
         new.worker.kill()
 
