@@ -301,9 +301,10 @@ def tls_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tls_certificate_authority() -> trustme.CA:
-    import trustme  # what it needs is not there for every interpreter that some of the tests run on
-
-    return trustme.CA()
+    # What it needs is not there for every interpreter that some of the tests run on.
+    module = pytest.importorskip("trustme")
+    authority: trustme.CA = module.CA()
+    return authority
 
 
 @pytest.fixture(scope="session")

@@ -294,6 +294,48 @@ def test_a_socket_that_nobody_has_closed_counts_until_it_is_collected() -> None:
         assert theirs.recv(1) == b""
 
 
+def test_connections_that_linger_make_room_but_not_for_ever() -> None:
+    """D10"""
+    counter = ConnectionLimit(2)
+    listener, told = entrance_of(counter)
+    first, second = enter(listener), enter(listener)
+    assert listener.enter() is None
+    first.linger()
+    first.linger()
+    assert (counter.count, told) == (1, ["room"])
+    third = enter(listener)
+    third.linger()
+    fourth = enter(listener)
+    fourth.linger()
+    assert counter.count == 2, "as many linger as may be there"
+    assert listener.enter() is None
+    first.leave()
+    assert counter.count == 2
+    fourth.linger()
+    assert counter.count == 1
+    for slot in (second, third, fourth):
+        slot.leave()
+    assert (counter.count, counter._lingering.total) == (0, 0)
+
+
+def test_of_one_address_no_more_linger_than_may_be_there() -> None:
+    """D10"""
+    counter = ConnectionLimit(None, 1)
+    listener, _ = entrance_of(counter)
+    first, second, other = (enter(listener) for _ in range(3))
+    assert first.admit("192.0.2.1")
+    first.linger()
+    assert second.admit("192.0.2.1")
+    second.linger()
+    assert not enter(listener).admit("192.0.2.1")
+    assert other.admit("192.0.2.2")
+    other.linger()
+    assert counter.addresses == 1
+    for slot in (first, second, other):
+        slot.leave()
+    assert (counter.addresses, counter._lingering.by_address) == (0, {})
+
+
 # Servers.
 
 
@@ -380,6 +422,32 @@ async def test_connections_above_the_limit_wait(http_protocol_cls: Any, reader: 
                 assert not fourth.has_answer()
                 second.socket.close()
                 await fourth.reads(b"hello")
+
+
+@pytest.mark.parametrize("limit", ["limit_connections", "limit_connections_per_address", "limit_concurrency"])
+async def test_connections_that_linger_leave_their_place_to_others(
+    http_protocol_cls: Any, reader: str, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D10: clients that are far away, or do not end at once, though the server has."""
+    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 3600.0)
+    is_python = reader == "python" and type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+    if is_python and limit != "limit_concurrency":
+        pytest.skip("uvloop ends the output below Python")
+    others = {} if limit != "limit_concurrency" else {"limit_connections": 1000}
+    async with serving(**{limit: 2}, **others, http=http_protocol_cls) as (server, _):
+        with contextlib.ExitStack() as stack:
+            for _ in range(2):
+                client = stack.enter_context(Client(server, b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"))
+                assert (await client.reads_to_end()).endswith(b"hello")
+            await wait_until(lambda: len(server.server_state.lingering) == 2)
+            assert len(server.server_state.connections) == 2
+            client = stack.enter_context(Client(server, REQUEST))
+            await client.reads(b"hello")
+            if limit == "limit_concurrency":
+                with Client(server, REQUEST) as refused:
+                    assert b" 503 " in await refused.reads(b"\r\n")
+        await wait_until(lambda: not server.server_state.connections)
+        assert not server.server_state.lingering
 
 
 async def test_connections_that_wait_do_not_hold_up_the_end(reader: str) -> None:
@@ -568,7 +636,10 @@ async def test_connections_that_end_in_any_state_are_over(
         with subtests.test(state):
             async with serving(**settings) as (server, counter):
                 clients = [Client(server, data) for _ in range(3)]
-                await wait_until(lambda: counter.count == 3 or state == "no request")  # noqa: B023
+                # Of those that are refused the output has ended.
+                await wait_until(
+                    lambda: counter.count + counter._lingering.total == 3 or state == "no request"  # noqa: B023
+                )
                 for client in clients:
                     end(client)
 

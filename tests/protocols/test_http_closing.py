@@ -154,6 +154,32 @@ async def test_server_that_stops_waits_a_second_for_a_client_that_is_silent(
         await service.idle()
 
 
+@pytest.mark.parametrize("when", ["announced", "lingers"])
+async def test_server_that_stops_does_not_wait_longer_for_a_client_that_goes_on_sending(
+    http_protocol_cls: Any, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte now and then would hold up its end for `LINGER_SECONDS`."""
+    monkeypatch.setattr("uvicorn.rules.limits.LINGER_SECONDS", 3600.0)
+    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 0.3)
+    async with serve(http_protocol_cls, respond()) as service:
+        client = await service.connect()
+        await service.accepted()
+        if when == "announced":
+            for connection in list(service.state.connections):
+                connection.announce_close()  # type: ignore[attr-defined]
+        await client.send(request("POST", "/", "content-length: 10000000", "connection: close") + b"x")
+        assert (await client.rest()).endswith(b"ok")
+        for connection in list(service.state.connections):
+            connection.shutdown()
+        now = asyncio.get_running_loop().time
+        until = now() + PATIENCE
+        while service.state.connections:
+            with contextlib.suppress(ConnectionError):
+                await client.send(b"x")
+            await asyncio.sleep(0.02)
+            assert now() < until
+
+
 async def test_client_that_goes_on_sending_has_its_time_but_not_for_ever(
     http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -273,8 +273,9 @@ class Services:
 @functools.cache
 def certificate() -> str:
     """Make a certificate with its key, for as long as this process lives; the path of both."""
-    import trustme  # which upstream's environment need not have
+    import pytest  # which upstream's environment need not have
 
+    trustme = pytest.importorskip("trustme")
     directory = tempfile.mkdtemp(prefix="relations-")
     atexit.register(shutil.rmtree, directory)
     path = os.path.join(directory, "certificate.pem")

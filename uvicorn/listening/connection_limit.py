@@ -1,9 +1,11 @@
 """Limits of connections of a process, in all and per address, and the connections that wait for room.
 
 A connection has a `ConnectionSlot` from before it is accepted until its descriptor is closed, so nothing in between can
-make the numbers wrong. Connections beyond the limit of all wait in the listen backlog: a short wait is better than a
-refusal, and other workers may accept them. Connections beyond the limit of an address are refused at once, because they
-would take the places of other addresses.
+make the numbers wrong. One that has sent its last response, and only waits for its peer to end, too, makes room for
+another; but no more than the limit do so at a time, and one address has no more than its limit. (Not on uvloop without
+the native core: it ends the output below Python.) Connections beyond the limit of all wait in the listen backlog: a
+short wait is better than a refusal, and other workers may accept them. Connections beyond the limit of an address are
+refused at once, because they would take the places of other addresses.
 
 The count covers all event loops of a process. It is in Python for the native core, too, because it costs one call per
 connection, and none without a limit.
@@ -60,31 +62,31 @@ class ConnectionLimit:
         self._limit_per_address = limit_per_address
         self._clock = clock
         self._lock = threading.Lock()
-        self._count = 0
-        self._counts: dict[str, int] = {}
+        self._here = _Counts()
+        self._lingering = _Counts()
         self._waiting: dict[CountedListener, None] = {}
-        self._leaving: deque[str | None] = deque()
+        self._leaving: deque[tuple[_Counts, str | None]] = deque()
         self._says_full = False
         self._quiet_until = 0.0
         self._log_limit = LogRateLimit(clock)
 
     @property
     def count(self) -> int:
-        """Connections that are there."""
-        return self._count
+        """Connections that are there, without those that linger."""
+        return self._here.total
 
     @property
     def addresses(self) -> int:
         """Addresses that have any, where they are counted."""
-        return len(self._counts)
+        return len(self._here.by_address)
 
     def enter(self, listener: CountedListener) -> ConnectionSlot | None:
         """Count one more connection; without room notify `listener` when there may be some."""
         limit = self._limit
         with self._lock:
-            has_room = limit is None or self._count < limit
+            has_room = limit is None or self._here.total < limit
             if has_room:
-                self._count += 1
+                self._here.total += 1
             else:
                 self._waiting[listener] = None
             is_news = not has_room and self._may_say_full()
@@ -110,10 +112,9 @@ class ConnectionLimit:
     def _admit(self, address: str) -> bool:
         limit = self._limit_per_address
         with self._lock:
-            count = self._counts.get(address, 0)
-            has_room = limit is None or count < limit
+            has_room = limit is None or self._here.of(address) < limit
             if has_room:
-                self._counts[address] = count + 1
+                self._here.by_address[address] = self._here.of(address) + 1
         self._settle()
         if not has_room and self._log_limit.allows(address):
             logger.warning(
@@ -121,8 +122,23 @@ class ConnectionLimit:
             )
         return has_room
 
-    def _leave(self, address: str | None) -> None:
-        self._leaving.append(address)
+    def _linger(self, address: str | None) -> bool:
+        """Count a connection among those that linger, if there is room."""
+        limit, of_address = self._limit, self._limit_per_address
+        with self._lock:
+            has_room = (limit is None or self._lingering.total < limit) and (
+                address is None or of_address is None or self._lingering.of(address) < of_address
+            )
+            if has_room:
+                self._lingering.total += 1
+                if address is not None:
+                    self._lingering.by_address[address] = self._lingering.of(address) + 1
+                self._leaving.append((self._here, address))
+        self._settle()
+        return has_room
+
+    def _leave(self, address: str | None, lingers: bool) -> None:
+        self._leaving.append((self._lingering if lingers else self._here, address))
         self._settle()
 
     def _settle(self) -> None:
@@ -133,8 +149,9 @@ class ConnectionLimit:
         while self._leaving and self._lock.acquire(blocking=False):
             try:
                 while self._leaving:
-                    self._count_out(self._leaving.popleft())
-                count, limit = self._count, self._limit
+                    counts, address = self._leaving.popleft()
+                    counts.drop(address)
+                count, limit = self._here.total, self._limit
                 # Not for each that ends while others wait.
                 has_room = limit is not None and self._says_full and count <= limit - max(1, limit // 10)
                 self._says_full = self._says_full and not has_room
@@ -146,15 +163,24 @@ class ConnectionLimit:
             for listener in waiting:
                 listener.tell()
 
-    def _count_out(self, address: str | None) -> None:
-        self._count -= 1
+
+class _Counts:
+    """Connections of one sort: all of them, and those of each address, where that is counted."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.by_address: dict[str, int] = {}
+
+    def of(self, address: str) -> int:
+        return self.by_address.get(address, 0)
+
+    def drop(self, address: str | None) -> None:
+        self.total -= 1
         if address is None:
             return
-        count = self._counts[address] - 1
-        if count:
-            self._counts[address] = count
-        else:
-            del self._counts[address]
+        self.by_address[address] -= 1
+        if not self.by_address[address]:
+            del self.by_address[address]
 
 
 class CountedListener:
@@ -185,12 +211,13 @@ class CountedListener:
 class ConnectionSlot:
     """The place of one connection, taken before it is accepted."""
 
-    __slots__ = ("_connection_limit", "_listener", "_address")
+    __slots__ = ("_connection_limit", "_listener", "_address", "_lingers")
 
     def __init__(self, connection_limit: ConnectionLimit, listener: CountedListener) -> None:
         self._connection_limit: ConnectionLimit | None = connection_limit
         self._listener = listener
         self._address: str | None = None
+        self._lingers = False
 
     def admit(self, host: str | None) -> bool:
         """Count the connection for its address, if it has one; return false if that address has too many."""
@@ -204,11 +231,16 @@ class ConnectionSlot:
         self._address = address
         return True
 
+    def linger(self) -> None:
+        """The connection sends nothing more: give the place to another, unless too many have."""
+        if self._connection_limit is not None and not self._lingers:
+            self._lingers = self._connection_limit._linger(self._address)
+
     def leave(self) -> None:
         """Give the place back; further calls do nothing."""
         connection_limit, self._connection_limit = self._connection_limit, None
         if connection_limit is not None:
-            connection_limit._leave(self._address)
+            connection_limit._leave(self._address, self._lingers)
 
 
 class CountedSocket(socket.socket):
@@ -222,6 +254,12 @@ class CountedSocket(socket.socket):
         counted = cls(sock.family, sock.type, sock.proto, sock.detach())
         counted.slot = slot
         return counted
+
+    def shutdown(self, how: int) -> None:
+        """End a side of it; without its output it need not be counted."""
+        super().shutdown(how)
+        if self.slot is not None and how != socket.SHUT_RD:
+            self.slot.linger()
 
     def close(self) -> None:
         """Close it, and stop counting it."""

@@ -87,7 +87,8 @@ class ForcedEnd(KeyboardInterrupt):
 class ServerState:
     """Shared between the server and the protocol objects of one event loop.
 
-    `total_requests` counts completed HTTP responses, `tasks` holds the running application tasks, `context` is copied
+    `total_requests` counts completed HTTP responses, `lingering` are connections that only wait for their client to
+    end, too, `tasks` holds the running application tasks, `context` is copied
     for each request, `metrics` is the page of counters, if metrics are enabled, `tracer` that of
     `otel_endpoint`. Both headers and date are given once through `configure`.
     """
@@ -95,6 +96,7 @@ class ServerState:
     __slots__ = (
         "_total_requests",
         "connections",
+        "lingering",
         "tasks",
         "context",
         "event_pool",
@@ -120,6 +122,7 @@ class ServerState:
     def __init__(self) -> None:
         self._total_requests = 0
         self.connections: ConnectionSet = ConnectionSet()
+        self.lingering: set[object] = set()  # one for each of them that has sent its last response
         self.tasks: set[asyncio.Task[None]] = set()
         self.context = contextvars.copy_context()
         self.event_pool = EventPool(0 if is_poisoned() or Shortcut.REUSE not in chosen() else DEFAULT_CAPACITY)
@@ -248,6 +251,14 @@ class ServerState:
     async def wait_no_connections(self) -> None:
         """Return once no connection is left."""
         await self.connections.wait_empty()
+
+    def is_full(self, limit: int) -> bool:
+        """Whether `limit` connections may still bring requests, or as many tasks run.
+
+        Those that linger do not count, so that the refusals of a busy second do not refuse those of the next; but of
+        them, too, there are at most as many.
+        """
+        return len(self.connections) - min(len(self.lingering), limit) >= limit or len(self.tasks) >= limit
 
     def close(self) -> None:
         """Write pending access lines, and release objects that the protocols derived from the settings.

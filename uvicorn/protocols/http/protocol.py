@@ -213,7 +213,7 @@ class HTTPProtocol(Attributes):
         self._input = source = Input(carrier, flow, reader, deadline, context)
         self._writer = writer = ResponseWriter()
         parts = ConnectionParts(carrier, flow, reader, writer, deadline, source)
-        self._closing = closing = Closing(parts)
+        self._closing = closing = Closing(parts, self.server_state.lingering)
         if self._announced:
             closing.announce()
         self._client_deadline = client_deadline = ClientDeadline(parts, closing)
@@ -251,6 +251,7 @@ class HTTPProtocol(Attributes):
         if metrics is not None and self in self.server_state.connections:
             metrics.add(CONNECTIONS_CLOSED)
         self.server_state.connections.discard(self)
+        self.server_state.lingering.discard(self._carrier)
 
     def eof_received(self) -> bool:
         """The client has nothing more to send; it may still read. Returns whether the connection stays open."""

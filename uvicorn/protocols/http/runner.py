@@ -117,7 +117,7 @@ class Runner:
         """Choose the application for a request: `app`, unless it is rejected or asks for a mounted file."""
         settings, state = self._carrier.settings, self._state
         limit = settings.limit_concurrency
-        if limit is not None and (len(state.connections) >= limit or len(state.tasks) >= limit):
+        if limit is not None and state.is_full(limit):
             self._carrier.logger.warning(texts.CONCURRENCY_EXCEEDED)
             app = settings.unavailable_app
         elif settings.mounts is not None:

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use wire::texts;
@@ -18,7 +19,6 @@ use super::peer::Peer;
 use super::scope::{Fields, Lent, Request, ScopeTemplate};
 use super::stream::Stream;
 use super::tracing::Api;
-use crate::base::connections::Connections;
 use crate::base::ffi::call::copy_context;
 use crate::base::ffi::refcount::{is_held_by, is_known_to};
 use crate::base::ffi::thread_bound::bury;
@@ -43,8 +43,6 @@ pub(crate) struct Runner {
     /// `utils.run_asgi` and `utils.end_with`
     run_asgi: Py<PyAny>,
     end_with: Py<PyAny>,
-    /// The set of live connections.
-    connections: Connections,
     pub(crate) app: Py<PyAny>,
     /// The application behind the proxy headers middleware, which does nothing for a request without such headers.
     direct_app: Option<Py<PyAny>>,
@@ -93,7 +91,6 @@ impl Runner {
             run_asgi: py.import("uvicorn.protocols.utils")?.getattr("run_asgi")?.unbind(),
             end_with: py.import("uvicorn.protocols.utils")?.getattr("end_with")?.unbind(),
             gate,
-            connections: Connections::new(&host.state.bind(py).getattr("connections")?)?,
             app: host.wrapped(app)?,
             direct_app: if direct_app.is_none() { None } else { Some(host.wrapped(direct_app)?) },
             unavailable_app: unavailable_app(config)?.unbind(),
@@ -252,7 +249,7 @@ impl Runner {
 
     fn is_over_limit(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(limit) = self.host.settings.limit_concurrency else { return Ok(false) };
-        let over = self.connections.len(py)? >= limit || self.host.tasks.bind(py).len()? >= limit;
+        let over = self.host.state.bind(py).call_method1(intern!(py, "is_full"), (limit,))?.is_truthy()?;
         if over {
             self.host.warn(py, texts::CONCURRENCY_EXCEEDED)?;
         }

@@ -1,4 +1,5 @@
-//! The set of live connections that a server keeps, `state.ConnectionSet`: entered and left by every connection.
+//! The set of live connections that a server keeps, `state.ConnectionSet`: entered and left by every connection. Those that
+//! have sent their last response, and only wait for their client to end, too, are in another one as well.
 
 use pyo3::prelude::*;
 use pyo3::types::PySet;
@@ -9,17 +10,21 @@ pub(crate) struct Connections {
     set: Py<PyAny>,
     /// The same, if its methods only do a set's work and announce the first and the last connection.
     plain: Option<Py<PySet>>,
+    lingering: Py<PySet>,
 }
 
 impl Connections {
-    pub(crate) fn new(set: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn new(state: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let set = &state.getattr("connections")?;
         let class = set.py().import("uvicorn.serving.state")?.getattr("ConnectionSet")?;
         let plain = if set.get_type().is(&class) { Some(set.cast::<PySet>()?.clone().unbind()) } else { None };
-        Ok(Self { set: set.clone().unbind(), plain })
+        let lingering = state.getattr("lingering")?.cast_into::<PySet>()?.unbind();
+        Ok(Self { set: set.clone().unbind(), plain, lingering })
     }
 
-    pub(crate) fn len(&self, py: Python<'_>) -> PyResult<usize> {
-        self.set.bind(py).len()
+    /// A connection has sent its last response.
+    pub(crate) fn linger(&self, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.lingering.bind(protocol.py()).add(protocol)
     }
 
     pub(crate) fn add(&self, protocol: &Bound<'_, PyAny>, names: &Names) -> PyResult<()> {
@@ -32,6 +37,10 @@ impl Connections {
 
     pub(crate) fn discard(&self, protocol: &Bound<'_, PyAny>, names: &Names) -> PyResult<()> {
         let py = protocol.py();
+        let lingering = self.lingering.bind(py);
+        if !lingering.is_empty() {
+            lingering.discard(protocol)?;
+        }
         if let Some(set) = &self.plain {
             let set = set.bind(py);
             // The class itself removes the last one, because it has to announce that.

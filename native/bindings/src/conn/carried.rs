@@ -237,6 +237,12 @@ pub(crate) trait Carried: Sized {
         Ok(waiting.unwrap_or_default() > 0)
     }
 
+    /// Its last response is sent: another connection may have its place.
+    fn note_linger(&self, py: Python<'_>) -> PyResult<()> {
+        let protocol = self.sides().protocol(py);
+        protocol.map_or(Ok(()), |protocol| self.hub().connections.linger(protocol.bind(py)))
+    }
+
     /// Take the protocol object out of the live connections.
     fn forget(&self, py: Python<'_>) -> PyResult<()> {
         let protocol = self.sides().protocol.borrow_mut().take();

@@ -30,7 +30,7 @@ impl Hub {
         Ok(Self {
             deadlines: Rc::new(Deadlines::new(home.clone())),
             buffers: BufferPool::new(home.settings.reuse),
-            connections: Connections::new(&state.getattr("connections")?)?,
+            connections: Connections::new(state)?,
             hang_ups: RefCell::default(),
             last_address: RefCell::default(),
             untouched: RefCell::default(),

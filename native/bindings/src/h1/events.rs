@@ -76,6 +76,7 @@ impl Connection {
         if self.life.get() == Life::Lingering {
             let last = self.core.hub.deadlines.now() + self.core.settings.last_call;
             self.deadline.set(Some(self.deadline.get().map_or(last, |until| until.min(last))));
+            self.lingers_until.set(Some(last));
             return self.watch(py);
         }
         self.close(py, self.between_requests(py)?)

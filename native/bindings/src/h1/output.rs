@@ -133,10 +133,12 @@ impl Connection {
             && self.can_linger(py)?
         {
             self.life.set(Life::Lingering);
+            self.note_linger(py)?;
             // Before the transport is used: the peer may be gone unnoticed.
             let now = self.core.hub.deadlines.now();
             self.deadline.set(Some(now + patience));
-            self.lingers_until.set(Some(now + settings.linger));
+            let most = if self.ending.get() == Ending::None { settings.linger } else { settings.last_call };
+            self.lingers_until.set(Some(now + most));
             self.watch(py)?;
             self.on_carrier(py, |carrier| carrier.write_eof(py))?;
             return self.resume_reading(py);

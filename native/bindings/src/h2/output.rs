@@ -207,6 +207,7 @@ impl Connection {
         if linger && self.core.is_real && !self.has_all.get() && self.can_linger(py)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.life.set(Life::Lingering);
+            self.note_linger(py)?;
             // Before the transport is used: the peer may be gone unnoticed.
             let settings = &self.core.settings;
             // A client that has broken the protocol may still be sending; others close theirs, or keep it in a pool.

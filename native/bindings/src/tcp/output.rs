@@ -316,6 +316,8 @@ impl Socket {
             return Ok(());
         }
         self.outgoing.writing.set(Writing::Ending);
+        let slot = self.who.slot.borrow().as_ref().map(|slot| slot.clone_ref(py));
+        slot.map_or(Ok(()), |slot| slot.linger(py))?;
         if self.waiting() == 0 { self.written(py) } else { Ok(()) }
     }
 }

@@ -23,6 +23,11 @@ impl ConnectionSlot {
         self.0.bind(py).call_method1(intern!(py, "admit"), (host,))?.is_truthy()
     }
 
+    /// Nothing more is sent.
+    pub(crate) fn linger(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.bind(py).call_method0(intern!(py, "linger")).map(drop)
+    }
+
     /// Give the slot back.
     pub(crate) fn leave(&self, py: Python<'_>) -> PyResult<()> {
         self.0.bind(py).call_method0(intern!(py, "leave")).map(drop)

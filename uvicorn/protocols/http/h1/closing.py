@@ -34,14 +34,15 @@ class Closing:
 
     Args:
         parts: of the connection.
+        lingering: those of all connections, by their carriers.
 
     Attributes:
         ending: the effect of the server's shutdown on the connection.
     """
 
-    __slots__ = ("ending", "_carrier", "_flow", "_reader", "_writer", "_deadline", "_input")
+    __slots__ = ("ending", "_carrier", "_flow", "_reader", "_writer", "_deadline", "_input", "_lingering")
 
-    def __init__(self, parts: ConnectionParts) -> None:
+    def __init__(self, parts: ConnectionParts, lingering: set[object]) -> None:
         self.ending = ENDING_NONE
         self._carrier = parts.carrier
         self._flow = parts.flow
@@ -49,6 +50,7 @@ class Closing:
         self._writer = parts.writer
         self._deadline = parts.deadline
         self._input = parts.source
+        self._lingering = lingering
 
     def close(self, how: How = AT_ONCE) -> None:
         """Close once everything is written, and unless that is to be at once, the client has had time to read it."""
@@ -64,6 +66,7 @@ class Closing:
             how = AT_ONCE  # asyncio's transports of TLS read on by themselves, if nothing but the client's end comes
         if how and self._input.end is not HERE and state < LINGER and carrier.can_linger():
             reader.state = LINGER
+            self._lingering.add(carrier)
             # Before using the transport: the peer may have disconnected without notice.
             if carrier.ends_as_a_whole:
                 # It has no end of its output that leaves the input open, so it is closed as soon as nothing more comes.
@@ -93,7 +96,8 @@ class Closing:
 
     def linger_on(self) -> None:
         """Input came that is thrown away: its client, which may be sending more, has its time again."""
-        self._deadline.extend(limits.LAST_REQUEST_SECONDS, limits.LINGER_SECONDS)
+        most = limits.LINGER_SECONDS if self.ending is ENDING_NONE else limits.LAST_REQUEST_SECONDS
+        self._deadline.extend(limits.LAST_REQUEST_SECONDS, most)
 
     def has_lingered(self) -> None:
         """The client has not ended its side after the last output: close, unless it is still reading that.
