@@ -12,6 +12,7 @@ use crate::crypto::Handshake;
 use crate::endpoint::{Packet, Transmit};
 use crate::event::{Event, Lost, is_bidirectional, is_ours};
 use crate::flood::{self, Flood};
+use crate::path::Path;
 use crate::settings::Limits;
 use crate::window::Windows;
 
@@ -86,7 +87,8 @@ pub struct Connection {
     phase: Phase,
     /// When the handshake has to be complete.
     deadline: Option<Instant>,
-    /// The last address of the peer that an event has reported.
+    path: Path,
+    /// The address of the peer that an event has reported.
     remote: SocketAddr,
     /// New streams may wait, of both directions.
     opened: [bool; 2],
@@ -109,6 +111,7 @@ impl Connection {
             inner,
             phase: Phase::Handshaking,
             deadline: Some(now + limits.handshake),
+            path: Path::new(remote),
             remote,
             opened: [false; 2],
             events: VecDeque::new(),
@@ -136,7 +139,11 @@ impl Connection {
     pub fn receive(&mut self, packet: Packet) {
         self.resize();
         self.flood.note_datagram();
-        self.inner.handle_event(packet.0);
+        self.path.note_received(packet.remote, packet.size);
+        self.inner.handle_event(packet.event);
+        if self.path.follow(self.inner.remote_address()) {
+            self.flood.note_move();
+        }
     }
 
     /// When [`expire`](Self::expire) has to be called. Ask again after any other call.
@@ -159,6 +166,8 @@ impl Connection {
             }
         }
         self.inner.handle_timeout(now);
+        // It has returned from an address that did not answer.
+        self.path.follow(self.inner.remote_address());
     }
 
     /// Fill `output` with up to `segments` datagrams for one call of the kernel, in place of its content; `None` if
@@ -173,7 +182,15 @@ impl Connection {
         if is_due && self.flood.look(now, &self.inner.stats().frame_rx) {
             self.events.push_back(Event::Flooded);
         }
-        self.inner.poll_transmit(now, segments.max(1), output).map(Into::into)
+        loop {
+            let before = self.path.is_claimed().then(|| self.inner.stats());
+            let segments = if before.is_some() { 1 } else { segments.max(1) };
+            let made = Transmit::from(self.inner.poll_transmit(now, segments, output)?);
+            if made.remote == self.path.validated() || self.path.permits(&made, before.as_ref(), &self.inner) {
+                return Some(made);
+            }
+            output.clear();
+        }
     }
 
     // Events.
@@ -186,7 +203,7 @@ impl Connection {
         if self.phase == Phase::Abandoned {
             return None;
         }
-        let remote = self.inner.remote_address();
+        let remote = self.path.validated();
         if remote != self.remote {
             self.remote = remote;
             return Some(Event::Moved(remote));
@@ -357,8 +374,13 @@ impl Connection {
         self.phase == Phase::Abandoned
     }
 
-    /// The peer's address.
+    /// The peer's address: the last that it has shown to be its own.
     pub fn remote(&self) -> SocketAddr {
+        self.path.validated()
+    }
+
+    /// The address that datagrams go to, which may only be claimed.
+    pub fn target(&self) -> SocketAddr {
         self.inner.remote_address()
     }
 

@@ -113,7 +113,12 @@ impl Handle {
 }
 
 /// A packet for one connection, which takes it by [`Connection::receive`].
-pub struct Packet(pub(crate) quinn_proto::ConnectionEvent);
+pub struct Packet {
+    pub(crate) event: quinn_proto::ConnectionEvent,
+    pub(crate) remote: SocketAddr,
+    /// Bytes of the datagram.
+    pub(crate) size: usize,
+}
 
 /// The result of receiving a datagram.
 pub enum Received {
@@ -251,9 +256,12 @@ impl Endpoint {
     pub fn receive(&mut self, now: Instant, from: &Datagram, bytes: BytesMut, reply: &mut Vec<u8>) -> Received {
         reply.clear();
         let ecn = from.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
-        match self.inner.handle(now, from.remote, from.local, ecn, bytes, reply) {
+        let (remote, size) = (from.remote, bytes.len());
+        match self.inner.handle(now, remote, from.local, ecn, bytes, reply) {
             None => Received::Dropped,
-            Some(DatagramEvent::ConnectionEvent(handle, packet)) => Received::Packet(Handle(handle), Packet(packet)),
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                Received::Packet(Handle(handle), Packet { event, remote, size })
+            }
             Some(DatagramEvent::Response(transmit)) => Received::Reply(transmit.into()),
             Some(DatagramEvent::NewConnection(incoming)) => self.judge(incoming, reply),
         }

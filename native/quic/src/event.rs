@@ -25,7 +25,7 @@ pub enum Event {
     },
     /// The peer allows more streams of ours, after [`open`](crate::Connection::open) has had none.
     CanOpen,
-    /// The peer has another address now (RFC 9000 section 9).
+    /// The peer has shown that another address is its own (RFC 9000 section 9).
     Moved(SocketAddr),
     /// The peer sends more packets that make no progress than it may: close the connection.
     Flooded,

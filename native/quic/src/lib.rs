@@ -29,6 +29,7 @@ mod event;
 mod flood;
 mod identifiers;
 mod keys;
+mod path;
 mod provider;
 mod settings;
 mod tokens;

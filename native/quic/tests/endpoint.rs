@@ -428,13 +428,107 @@ fn connection_follows_its_client_to_another_address() {
     let mut world = World::one(settings(&pki));
     let client = world.connect(&pki.client(b"h3"), CLIENT);
     world.establish(client);
-    for from in ["198.51.100.1:6000", "203.0.113.5:6000"] {
+    for (from, size) in [
+        ("198.51.100.1:6000", 100_000),
+        ("203.0.113.5:6000", 100_000),
+        ("203.0.113.5:7000", 20),
+        ("198.51.100.1:7000", 20),
+        (CLIENT, 0),
+    ] {
         world.used(client).from = address(from);
-        world.echo(client, &bytes(100_000), SECOND * 5);
+        world.echo(client, &bytes(size), SECOND * 5);
+        world.pass(SECOND);
         assert_eq!(world.only().connection.remote(), address(from));
         assert_eq!(world.only().events.iter().filter(|event| **event == Event::Moved(address(from))).count(), 1);
         world.pass(SECOND);
     }
+}
+
+/// What a client sends while `is_on` comes from an address that is not its own.
+#[derive(Clone)]
+struct Forger {
+    is_on: Rc<Cell<bool>>,
+    /// Bytes from the address, and to it.
+    bytes: Rc<Cell<(usize, usize)>>,
+}
+
+impl Forger {
+    fn new(world: &mut World, forged: &'static str) -> Self {
+        let forger = Self { is_on: Rc::default(), bytes: Rc::default() };
+        let Self { is_on, bytes } = forger.clone();
+        world.fate = Box::new(move |flight, _| {
+            let (sent, got) = bytes.get();
+            if flight.to == address(SERVER) && is_on.get() {
+                flight.from = address(forged);
+                bytes.set((sent + flight.bytes.len(), got));
+            } else if flight.to == address(forged) {
+                bytes.set((sent, got + flight.bytes.len()));
+                return vec![];
+            }
+            vec![LATENCY]
+        });
+        forger
+    }
+
+    /// Have the client send `data` as a request from the forged address, or a `PING`.
+    fn forge(&self, world: &mut World, client: usize, data: &[u8]) {
+        self.is_on.set(true);
+        if data.is_empty() {
+            world.used(client).connection.ping();
+        } else {
+            world.used(client).request(data);
+        }
+        world.pass(Duration::from_micros(1));
+        self.is_on.set(false);
+    }
+}
+
+#[test]
+fn claimed_address_gets_three_times_its_bytes_and_is_not_believed() {
+    let pki = Pki::new();
+    for forged in ["203.0.113.5:6000", "198.51.100.1:6000"] {
+        for size in [0, 300, 5_000] {
+            let mut world = World::one(settings(&pki));
+            let client = world.connect(&pki.client(b"h3"), CLIENT);
+            world.echo(client, &bytes(200_000), SECOND * 5);
+            world.pass(SECOND * 5);
+            let forger = Forger::new(&mut world, forged);
+            for round in 0..8 {
+                forger.forge(&mut world, client, &bytes(size));
+                world.pass(LATENCY);
+                assert_eq!(world.only().connection.target(), address(forged), "{round} of {size}");
+                // The client may repeat it from its own address only later.
+                if round % 2 == 0 {
+                    world.used(client).connection.ping();
+                }
+                world.pass(SECOND * 8);
+                let (sent, got) = forger.bytes.get();
+                assert!(got <= 3 * sent, "{got} for {sent}");
+                assert!(size < 5_000 || got >= 1200, "{got} for {sent}");
+                assert_eq!(world.only().connection.target(), address(CLIENT), "{round} of {size}");
+            }
+            world.echo(client, &bytes(100_000), SECOND * 5);
+            let served = world.only();
+            assert_eq!(served.connection.remote(), address(CLIENT));
+            assert!(!served.events.iter().any(|event| matches!(event, Event::Moved(_) | Event::Flooded)));
+        }
+    }
+}
+
+#[test]
+fn moves_to_claimed_addresses_are_a_flood() {
+    let pki = Pki::new();
+    let mut world = World::one(settings(&pki));
+    let client = world.connect(&pki.client(b"h3"), CLIENT);
+    world.establish(client);
+    let forger = Forger::new(&mut world, "203.0.113.5:6000");
+    for _ in 0..32 {
+        forger.forge(&mut world, client, b"");
+        world.pass(LATENCY);
+        world.used(client).connection.ping();
+        world.pass(LATENCY);
+    }
+    assert_eq!(world.only().events.iter().filter(|event| **event == Event::Flooded).count(), 1);
 }
 
 #[test]

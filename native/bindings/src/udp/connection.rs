@@ -63,7 +63,7 @@ pub(crate) struct Connection {
     pub(super) is_blocked: Cell<bool>,
     /// The address of the socket that it was accepted by.
     bound: SocketAddr,
-    /// The sockets that packets of the peer came from last: from its present address, and from any.
+    /// The sockets that packets of the peer came from last: from the address that datagrams go to, and from any.
     pub(super) socket: Cell<usize>,
     pub(super) other_socket: Cell<usize>,
     /// When it is in the table of timeouts.
@@ -110,7 +110,7 @@ impl Connection {
         let mut quic = self.quic.borrow_mut();
         quic.receive(packet);
         self.other_socket.set(socket);
-        if quic.remote() == from {
+        if quic.target() == from {
             self.socket.set(socket);
         }
     }
@@ -232,9 +232,14 @@ impl Connection {
         self.quic.borrow().is_closing()
     }
 
-    /// The peer's address.
+    /// The peer's address: the last that it has shown to be its own.
     pub(crate) fn remote(&self) -> SocketAddr {
         self.quic.borrow().remote()
+    }
+
+    /// The address that datagrams go to, which may only be claimed.
+    pub(super) fn target(&self) -> SocketAddr {
+        self.quic.borrow().target()
     }
 
     /// The address that the peer has connected to.

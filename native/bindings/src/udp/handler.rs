@@ -29,7 +29,7 @@ pub(crate) trait Handler {
     fn on_can_open(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
         Ok(())
     }
-    /// The peer has another address now: `Connection::remote`.
+    /// The peer has shown that another address is its own: `Connection::remote`.
     fn on_moved(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
         Ok(())
     }

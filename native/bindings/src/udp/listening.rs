@@ -490,7 +490,7 @@ impl Listening {
             let Some(transmit) = connection.transmit(now, socket.segments(), output) else { return Ok(()) };
             self.count_sent(&transmit);
             let other = connection.other_socket.get();
-            let aside = if transmit.remote == connection.remote() { None } else { self.socket(other) };
+            let aside = if transmit.remote == connection.target() { None } else { self.socket(other) };
             let index = if aside.is_some() { other } else { connection.socket.get() };
             if aside.as_ref().unwrap_or(&socket).send(&transmit, output) == Sent::Blocked {
                 self.await_writable(index, true)?;
