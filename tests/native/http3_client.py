@@ -165,7 +165,7 @@ class Service:
     @asynccontextmanager
     async def connect(self, *, wait: bool = True, **configuration: Any) -> AsyncIterator[HTTP3Client]:
         """A new connection; it need not `wait` for the handshake."""
-        handler = configuration.pop("ticket_handler", None)
+        handlers = {f"{name}_handler": configuration.pop(f"{name}_handler", None) for name in ("session_ticket", "token")}
         quic = QuicConfiguration(
             is_client=True, alpn_protocols=["h3"], verify_mode=ssl.CERT_NONE, server_name="localhost", **configuration
         )
@@ -174,7 +174,7 @@ class Service:
             self.port,
             configuration=quic,
             create_protocol=HTTP3Client,
-            session_ticket_handler=handler,
+            **handlers,
             wait_connected=wait,
         ) as client:
             assert isinstance(client, HTTP3Client)

@@ -85,6 +85,8 @@ pub struct Statistics {
 pub struct Connection {
     pub(crate) inner: quinn_proto::Connection,
     phase: Phase,
+    /// Early data waits for the end of the handshake.
+    defers: bool,
     /// When the handshake has to be complete.
     deadline: Option<Instant>,
     path: Path,
@@ -105,11 +107,19 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(inner: quinn_proto::Connection, now: Instant, limits: &Limits, windows: Rc<Windows>) -> Self {
+    /// `defers`: early data waits for the end of the handshake.
+    pub(crate) fn new(
+        inner: quinn_proto::Connection,
+        now: Instant,
+        limits: &Limits,
+        windows: Rc<Windows>,
+        defers: bool,
+    ) -> Self {
         let remote = inner.remote_address();
         Self {
             inner,
             phase: Phase::Handshaking,
+            defers,
             deadline: Some(now + limits.handshake),
             path: Path::new(remote),
             remote,
@@ -185,6 +195,12 @@ impl Connection {
         loop {
             let before = self.path.is_claimed().then(|| self.inner.stats());
             let segments = if before.is_some() { 1 } else { segments.max(1) };
+            if let Some(before) = &before
+                && !self.inner.is_closed()
+                && self.path.waits(self.inner.current_mtu(), before)
+            {
+                return None;
+            }
             let made = Transmit::from(self.inner.poll_transmit(now, segments, output)?);
             if made.remote == self.path.validated() || self.path.permits(&made, before.as_ref(), &self.inner) {
                 return Some(made);
@@ -200,7 +216,8 @@ impl Connection {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
-        if self.phase == Phase::Abandoned {
+        let is_deferred = self.defers && self.inner.is_handshaking();
+        if is_deferred || self.phase == Phase::Abandoned {
             return None;
         }
         let remote = self.path.validated();

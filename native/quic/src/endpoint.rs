@@ -313,7 +313,7 @@ impl Endpoint {
                     self.unvalidated.insert(handle.0);
                 }
                 self.windows.divide_by(self.inner.open_connections());
-                let connection = Connection::new(connection, now, &self.limits, self.windows.clone());
+                let connection = Connection::new(connection, now, &self.limits, self.windows.clone(), !is_validated);
                 Some(Accepted::Connection(Handle(handle), Box::new(connection)))
             }
             Err(error) => Some(match error.response {

@@ -5,7 +5,8 @@
 //!
 //! A claimed address gets at most three times the bytes that came from it (RFC 9000 section 8): quinn-proto fills the last
 //! datagram that it begins, pads all of them to 1200 bytes, and neither counts probes of the MTU nor answers to challenges from
-//! a third address.
+//! a third address. Another port of the validated host gets one datagram more: a NAT has changed it, behind the back of a client
+//! that may send too little to have the challenge.
 
 use std::mem;
 use std::net::SocketAddr;
@@ -16,6 +17,8 @@ use crate::endpoint::Transmit;
 
 /// Bytes to an address for each from it, until it is validated.
 const AMPLIFICATION: u64 = 3;
+/// Bytes that another port of the validated host is taken to have sent.
+const KNOWN_HOST: u64 = 500;
 
 /// The addresses of one connection.
 pub(crate) struct Path {
@@ -24,6 +27,10 @@ pub(crate) struct Path {
     current: SocketAddr,
     /// The two that were claimed last, one of which may be the current one.
     claims: (Claim, Claim),
+    /// quinn-proto first asks the validated address, which was left, whether the peer is still there.
+    asks: bool,
+    /// Answers to challenges that had come when datagrams were made last.
+    answers: u64,
 }
 
 /// An address that is not validated, with the bytes from it and to it.
@@ -35,14 +42,19 @@ struct Claim {
 }
 
 impl Claim {
-    const fn new(address: SocketAddr) -> Self {
-        Self { address, received: 0, sent: 0 }
+    const fn new(address: SocketAddr, received: u64) -> Self {
+        Self { address, received, sent: 0 }
+    }
+
+    const fn has_room(&self, size: u64) -> bool {
+        self.sent + size <= AMPLIFICATION * self.received
     }
 }
 
 impl Path {
     pub(crate) const fn new(address: SocketAddr) -> Self {
-        Self { validated: address, current: address, claims: (Claim::new(address), Claim::new(address)) }
+        let claim = Claim::new(address, 0);
+        Self { validated: address, current: address, claims: (claim, claim), asks: false, answers: 0 }
     }
 
     /// The last address that the peer has shown to be its own.
@@ -68,7 +80,19 @@ impl Path {
     /// Datagrams go to this address now: whether that is new, and only claimed.
     #[inline]
     pub(crate) fn follow(&mut self, address: SocketAddr) -> bool {
-        mem::replace(&mut self.current, address) != address && self.is_claimed()
+        let before = mem::replace(&mut self.current, address);
+        let is_claimed = before != address && self.is_claimed();
+        self.asks |= is_claimed && before == self.validated;
+        is_claimed
+    }
+
+    /// Whether a datagram of the largest size has to wait until more has come from the current address, which is claimed.
+    /// Without room for it, one is made if it may go elsewhere, or show that the challenge was answered.
+    pub(crate) fn waits(&mut self, largest: u16, before: &ConnectionStats) -> bool {
+        let answers = before.frame_rx.path_response;
+        let is_answered = mem::replace(&mut self.answers, answers) != answers;
+        let asks = mem::take(&mut self.asks);
+        !is_answered && !asks && !self.claim(self.current).has_room(largest.into())
     }
 
     /// Whether a datagram that `inner` has made may be sent to an address that was not validated. `before` are the numbers
@@ -86,10 +110,9 @@ impl Path {
             }
         }
         let claim = self.claim(made.remote);
-        let sent = claim.sent + made.size as u64;
-        let is_permitted = sent <= AMPLIFICATION * claim.received;
+        let is_permitted = claim.has_room(made.size as u64);
         if is_permitted {
-            claim.sent = sent;
+            claim.sent += made.size as u64;
         }
         is_permitted
     }
@@ -104,7 +127,7 @@ impl Path {
             if second.address == self.current {
                 mem::swap(first, second);
             }
-            *second = Claim::new(address);
+            *second = Claim::new(address, if address.ip() == self.validated.ip() { KNOWN_HOST } else { 0 });
         }
         second
     }

@@ -15,7 +15,8 @@ pub struct Settings {
     pub tls: Arc<tls::Config>,
     /// The protocols of ALPN, one of which a client must offer.
     pub protocols: Vec<Vec<u8>>,
-    /// Whether clients that come again may send data in their first flight (0-RTT), which an attacker can repeat.
+    /// Whether clients that come again may send data in their first flight (0-RTT), which an attacker can repeat. It is read
+    /// before the end of the handshake if a token validates the client's address: else that may be forged.
     pub early_data: bool,
     /// Whether datagrams are never fragmented, so that larger ones can be tried (RFC 8899).
     pub discovers_mtu: bool,
