@@ -240,10 +240,10 @@ class Client:
         except (BlockingIOError, ConnectionRefusedError):
             time.sleep(0.0005)
 
-    def _arrived(self) -> Iterator[bytes]:
+    def _arrived(self, sock: socket.socket | None = None) -> Iterator[bytes]:
         while True:
             try:
-                yield self.sock.recv(65536)
+                yield (sock or self.sock).recv(65536)
             except (BlockingIOError, ConnectionRefusedError):
                 return
 

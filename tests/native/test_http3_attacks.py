@@ -13,7 +13,19 @@ import trustme
 
 pytest.importorskip("aioquic")
 
-from tests.native.http3_attacks import ATTACKS, ENDLESS, IDLE, MOMENT, TOO_LATE, Attacker, Client
+from tests.native.http3_attacks import (
+    ATTACKS,
+    ENDLESS,
+    IDLE,
+    MOMENT,
+    PING,
+    TOO_LATE,
+    Attacker,
+    Client,
+    bound,
+    head,
+    integers,
+)
 from tests.process import ServerProcess
 from tests.utils import PATIENCE, deep_after
 
@@ -52,6 +64,55 @@ def test_each_flood_ends_and_another_client_is_served(
                     assert attacker.client.ends[attack.end]
         client = Client(server.address)
         assert client.begin() and client.ask()
+        client.close()
+
+
+FORGED = "127.0.0.2"
+
+
+class Forger(Client):
+    """A client that can send packets from an address that it does not answer at."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        super().__init__(address)
+        self.forged = bound(address, FORGED)
+        self.sent = 0
+
+    def forge(self, frames: bytes) -> None:
+        own, self.sock = self.sock, self.forged
+        self.send(frames)
+        self.sock = own
+
+    def put(self, data: bytes) -> None:
+        super().put(data)
+        self.sent += len(data) * (self.sock is self.forged)
+
+    def got(self) -> int:
+        """Bytes that came to the forged address."""
+        return sum(map(len, self._arrived(self.forged)))
+
+    def close(self) -> None:
+        super().close()
+        self.forged.close()
+
+
+def test_an_address_that_is_not_validated_gets_little_and_is_not_trusted(
+    tls_certificate: trustme.LeafCert, tmp_path: Path
+) -> None:
+    path = tmp_path / "certificate.pem"
+    tls_certificate.private_key_and_cert_chain_pem.write_to_path(path)
+    options = ["--port", "0", "--http3", "--ssl-certfile", path, "--lifespan", "off", "--forwarded-allow-ips", FORGED]
+    request = head(b"/forged", (b"x-forwarded-for", b"198.51.100.7"))
+    challenge = integers(0x1A, data=bytes(8))
+    with ServerProcess("tests.native.http2_attacks:app", *options, cwd=ROOT) as server:
+        client = Forger(server.address)
+        assert client.begin() and client.ask()
+        for frames in (PING, challenge, client.on(400, request, end=True), challenge + PING):
+            client.forge(frames)
+            assert client.ask()
+        assert client.got() <= 3 * client.sent
+        line = f'127.0.0.1:{client.sock.getsockname()[1]} - "GET /forged HTTP/3" 200'
+        server.wait_for(line)
         client.close()
 
 
