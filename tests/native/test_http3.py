@@ -18,6 +18,8 @@ import trustme
 if sys.platform != "linux":
     pytest.skip("HTTP/3 needs Linux", allow_module_level=True)
 
+aioquic_tls = pytest.importorskip("aioquic.tls")
+
 from tests import loops
 from tests.native.http3_client import (
     INTERNAL_ERROR,
@@ -373,6 +375,53 @@ async def test_deadlines_end_what_does_not_come(tls_certificate: trustme.LeafCer
                 service.pass_time(6)
                 service.pass_time(1)
                 assert await client.end() == NO_ERROR
+        await service.idle()
+
+
+async def test_only_acknowledgements_keep_a_connection_whose_last_response_is_on_its_way(
+    tls_certificate: trustme.LeafCert,
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await respond(bytes(int(scope["path"][1:])))(scope, receive, send)
+
+    async with serve(app, tls_certificate, timeout_keep_alive=3) as service, service.connect() as client:
+        quic: Any = client._quic
+        write_ack_frame = quic._write_ack_frame
+        acknowledges = True
+
+        def write_ack_frame_or_none(builder: Any, space: Any, now: float) -> None:
+            if acknowledges:
+                write_ack_frame(builder=builder, space=space, now=now)
+            space.ack_at = None
+
+        async def ping(with_acknowledgement: bool) -> None:
+            nonlocal acknowledges
+            acknowledges = with_acknowledgement
+            quic._spaces[aioquic_tls.Epoch.ONE_RTT].ack_at = 0.0
+            quic.send_ping(0)
+            client.transmit()
+            acknowledges = False
+            await turns(50)
+
+        quic._write_ack_frame = write_ack_frame_or_none
+        assert (await client.ask("/1")).status == 200
+        acknowledges = False
+        large = client.send("/300000")
+        await turns(50)
+        for _ in range(4):
+            await ping(with_acknowledgement=True)
+            service.pass_time(4)
+            await turns(50)
+            assert client.ended is None
+        acknowledges = True
+        await ping(with_acknowledgement=True)
+        assert len((await client.answer(large)).body) == 300_000
+        small = client.send("/1")
+        assert (await client.answer(small)).status == 200
+        for _ in range(2):
+            await ping(with_acknowledgement=False)
+            service.pass_time(4)
+        assert await client.end() == NO_ERROR
         await service.idle()
 
 

@@ -28,7 +28,7 @@ impl Default for Congestion {
 impl ControllerFactory for Congestion {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
         let cubic = self.0.clone().build(now, mtu);
-        Box::new(SlowStart { cubic, in_flight: 0, most: 0, round: None })
+        Box::new(SlowStart { cubic, in_flight: 0, most: 0, round: None, acknowledged: 0 })
     }
 }
 
@@ -41,6 +41,14 @@ struct SlowStart {
     most: u64,
     /// When it began.
     round: Option<Instant>,
+    /// Bytes of acknowledged packets.
+    acknowledged: u64,
+}
+
+/// Bytes of packets on the present path that the peer has acknowledged.
+pub(crate) fn acknowledged(controller: &dyn Controller) -> u64 {
+    let own = controller.clone_box().into_any().downcast::<SlowStart>();
+    own.map_or(0, |own| own.acknowledged)
 }
 
 impl Controller for SlowStart {
@@ -51,6 +59,7 @@ impl Controller for SlowStart {
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+        self.acknowledged += bytes;
         let metrics = self.cubic.metrics();
         let is_starting = metrics.ssthresh.is_none_or(|threshold| metrics.congestion_window < threshold);
         let is_used = is_starting && 2 * self.most >= metrics.congestion_window;

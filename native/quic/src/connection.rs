@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use quinn_proto::{ConnectionError, Dir, ReadError, Side, StreamEvent, StreamId, VarInt, WriteError};
 
+use crate::congestion;
 use crate::crypto::Handshake;
 use crate::endpoint::{Packet, Transmit};
 use crate::event::{Event, Lost, is_bidirectional, is_ours};
-use crate::flood::{self, Flood};
+use crate::flood::Flood;
 use crate::path::Path;
 use crate::settings::Limits;
 use crate::window::Windows;
@@ -73,8 +74,6 @@ pub struct Statistics {
     pub sent_packets: u64,
     /// Those of them that were lost.
     pub lost_packets: u64,
-    /// Frames that were received, without padding: others than the peer cannot have sent them.
-    pub received_frames: u64,
     /// Bytes that may be on their way.
     pub congestion_window: u64,
     /// Bytes of the largest datagram that arrives.
@@ -411,6 +410,11 @@ impl Connection {
         self.inner.has_0rtt()
     }
 
+    /// Bytes of packets that the peer has acknowledged, since it has another address if it does.
+    pub fn acknowledged(&self) -> u64 {
+        congestion::acknowledged(self.inner.congestion_state())
+    }
+
     /// Numbers about it.
     pub fn statistics(&self) -> Statistics {
         let all = self.inner.stats();
@@ -418,7 +422,6 @@ impl Connection {
             rtt: all.path.rtt,
             sent_packets: all.path.sent_packets,
             lost_packets: all.path.lost_packets,
-            received_frames: flood::count(&all.frame_rx),
             congestion_window: all.path.cwnd,
             mtu: all.path.current_mtu,
         }

@@ -141,11 +141,6 @@ impl Flood {
     }
 }
 
-/// All but padding and the frames of an end.
-pub(crate) const fn count(all: &FrameStats) -> u64 {
-    all.stream + count_others(all)
-}
-
 /// All but `STREAM`, padding and the frames of an end.
 const fn count_others(all: &FrameStats) -> u64 {
     all.acks

@@ -95,14 +95,14 @@ impl Connection {
         )
     }
 
-    /// A client that receives a response is heard at least so often.
+    /// A client that receives a response acknowledges some of it at least so often.
     fn patience(&self) -> Duration {
         self.core.settings.last_call + self.quic.statistics().rtt * ROUND_TRIPS
     }
 
     fn wait(&self, py: Python<'_>, after: Option<Duration>) -> PyResult<()> {
         if after.is_some() {
-            self.waits.heard.set(self.quic.statistics().received_frames);
+            self.waits.acknowledged.set(self.quic.acknowledged());
         }
         let deadlines = &self.core.hub.deadlines;
         self.waits.input.set(after.map(|after| deadlines.now() + after));
@@ -124,9 +124,7 @@ impl Connection {
             Ok(())
         } else if self.ending.get() == Ending::LastCall {
             self.end_requests(py)
-        } else if !self.outflow.unacknowledged.borrow().is_empty()
-            && self.waits.heard.get() != self.quic.statistics().received_frames
-        {
+        } else if !self.outflow.unacknowledged.borrow().is_empty() && self.still_reads() {
             // Its last response is on its way.
             self.wait(py, Some(self.patience()))
         } else {
@@ -134,6 +132,14 @@ impl Connection {
             self.write_own(py)?;
             self.close(py, ErrorCode::NoError, "")
         }
+    }
+
+    /// Whether the client has acknowledged enough since the deadline was set. What else it sends does not count.
+    fn still_reads(&self) -> bool {
+        let now = self.quic.acknowledged();
+        // At another address it begins again.
+        let taken = now.checked_sub(self.waits.acknowledged.get()).unwrap_or(now);
+        self.core.settings.is_enough(usize::try_from(taken).unwrap_or(usize::MAX), self.patience())
     }
 
     /// Give clients that take no more of their responses time to do so.

@@ -253,6 +253,11 @@ impl Connection {
         self.quic.borrow().has_early_data()
     }
 
+    /// Bytes of packets that the peer has acknowledged, since it has another address if it does.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.quic.borrow().acknowledged()
+    }
+
     /// Packets that were lost since the last call.
     pub(super) fn newly_lost(&self) -> usize {
         let lost = self.statistics().lost_packets;
