@@ -23,7 +23,7 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.events import ConnectionTerminated, StopSendingReceived, StreamReset
+from aioquic.quic.events import ConnectionTerminated, StopSendingReceived, StreamDataReceived, StreamReset
 
 from tests.native.test_encrypted import RustlsContext, rustls_config
 from tests.protocols.harness import make_config
@@ -35,6 +35,8 @@ from uvicorn.serving.state import ServerState
 from uvicorn.tls.connection import TLSConnection
 
 NO_ERROR, _, INTERNAL_ERROR = range(0x100, 0x103)
+CONTROL = 3
+"""The number of the server's control stream."""
 REQUEST_REJECTED, REQUEST_CANCELLED, _, MESSAGE_ERROR = range(0x10B, 0x10F)
 
 Fields = Iterable[tuple[str, str]]
@@ -68,6 +70,8 @@ class HTTP3Client(QuicConnectionProtocol):
         super().__init__(*args, **kwargs)
         self.http = H3Connection(self._quic)
         self.ended: ConnectionTerminated | None = None
+        self.control = b""
+        """What the server's control stream has brought."""
         self._events: dict[int, asyncio.Queue[Any]] = defaultdict(asyncio.Queue)
 
     def quic_event_received(self, event: Any) -> None:
@@ -76,6 +80,8 @@ class HTTP3Client(QuicConnectionProtocol):
             self.ended = event
             for events in self._events.values():
                 events.put_nowait(event)
+        if isinstance(event, StreamDataReceived) and event.stream_id == CONTROL:
+            self.control += event.data
         if isinstance(event, StreamReset | StopSendingReceived):
             self._events[event.stream_id].put_nowait(event)
         for one in self.http.handle_event(event):

@@ -346,6 +346,11 @@ async def echo_whole(scope: Any, receive: Any, send: Any) -> None:
         await respond(body)(scope, receive, send)
 
 
+def go_away(number: int) -> bytes:
+    """GOAWAY (RFC 9114 section 7.2.6): the server serves no stream from this one on."""
+    return bytes((0x07, 0x01, number))
+
+
 async def test_deadlines_end_what_does_not_come(tls_certificate: trustme.LeafCert, subtests: pytest.Subtests) -> None:
     settings = {"timeout_request_head": 5, "timeout_request_body": 7, "timeout_keep_alive": 3}
     async with serve(echo_whole, tls_certificate, **settings) as service:
@@ -369,12 +374,14 @@ async def test_deadlines_end_what_does_not_come(tls_certificate: trustme.LeafCer
                 service.pass_time(4)
                 service.pass_time(1)
                 assert await client.end() == NO_ERROR
+                assert client.control.endswith(go_away(8))
         async with service.connect() as client:
             with subtests.test("first request"):
                 await turns(20)
                 service.pass_time(6)
                 service.pass_time(1)
                 assert await client.end() == NO_ERROR
+                assert client.control.endswith(go_away(0))
         await service.idle()
 
 
@@ -447,12 +454,14 @@ async def test_a_server_that_stops_finishes_what_has_begun(tls_certificate: trus
         service.pass_time(2)
         service.pass_time(1)
         assert await idle.end() == NO_ERROR
+        assert idle.control.endswith(go_away(0))
         late = await client.answer(client.send("/late"))
         assert late.reset == REQUEST_REJECTED
         goes_on.set()
         assert (await client.answer(first)).body == b"/first"
         assert (await client.answer(second)).body == b"/second"
         assert await client.end() == NO_ERROR
+        assert client.control.endswith(go_away(8))
         await service.idle()
 
 

@@ -245,7 +245,7 @@ impl Connection {
         self.streams().into_iter().try_fold((), |(), stream| self.lose(py, stream.id))
     }
 
-    /// Close the connection: whatever was not acknowledged is lost.
+    /// Close the connection: whatever was not acknowledged is lost. Without an error its GOAWAY leaves before.
     pub(super) fn close(&self, py: Python<'_>, code: ErrorCode, reason: &str) -> PyResult<()> {
         if !self.is_open() {
             return Ok(());
@@ -253,6 +253,9 @@ impl Connection {
         self.life.set(Life::Closed);
         self.waits.input.set(None);
         self.lose_all(py)?;
+        if code == ErrorCode::NoError {
+            self.quic.send(py)?;
+        }
         self.quic.close(py, code.number(), reason)
     }
 

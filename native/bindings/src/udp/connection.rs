@@ -26,6 +26,8 @@ use crate::tcp::tls::config::Current;
 pub(super) trait Keeper {
     /// Serve `connection` in the present turn if it is to be served in it, or the next.
     fn queue(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()>;
+    /// Send what `connection` has to say now.
+    fn send(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()>;
     /// The turns in which connections are served.
     fn turns(&self) -> Rc<dyn Turns>;
     /// Whether packets wait that no turn has read.
@@ -210,6 +212,11 @@ impl Connection {
     }
 
     // The connection as a whole.
+
+    /// Send at once what was written, as far as the peer may have more: [`close`](Self::close) drops it.
+    pub(crate) fn send(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.keeper.upgrade().map_or(Ok(()), |keeper| keeper.send(py, self))
+    }
 
     /// Close the connection by a code of the application's protocol. [`Handler::on_lost`] follows.
     pub(crate) fn close(self: &Rc<Self>, py: Python<'_>, code: u64, reason: &str) -> PyResult<()> {

@@ -651,6 +651,10 @@ impl Keeper for Listening {
         if self.reactor.is_running() { Ok(()) } else { self.reactor.ask_for_turn(py) }
     }
 
+    fn send(&self, py: Python<'_>, connection: &Rc<Connection>) -> PyResult<()> {
+        if connection.is_gone.get() { Ok(()) } else { self.transmit(py, connection) }
+    }
+
     fn turns(&self) -> Rc<dyn Turns> {
         self.reactor.clone()
     }
