@@ -1142,7 +1142,7 @@ class Settings:
         kw_only=True,
         protocols=True,
         help="Serve requests in early data (0-RTT) of returning clients, which attackers can replay: those with a safe "
-        "method, others get 425.",
+        "method, others get 425. Without an address token of an earlier connection they wait for the handshake.",
     )
     http3_max_concurrent_streams: int = setting(
         default=128,
