@@ -171,7 +171,7 @@ class Service:
     @asynccontextmanager
     async def connect(self, *, wait: bool = True, **configuration: Any) -> AsyncIterator[HTTP3Client]:
         """A new connection; it need not `wait` for the handshake."""
-        handlers = {f"{name}_handler": configuration.pop(f"{name}_handler", None) for name in ("session_ticket", "token")}
+        handlers = {name: configuration.pop(name, None) for name in ("session_ticket_handler", "token_handler")}
         quic = QuicConfiguration(
             is_client=True, alpn_protocols=["h3"], verify_mode=ssl.CERT_NONE, server_name="localhost", **configuration
         )

@@ -76,7 +76,8 @@ class Forger(Client):
     def __init__(self, address: tuple[str, int]) -> None:
         super().__init__(address)
         self.forged = bound(address, FORGED)
-        self.sent = 0
+        self.spent = 0
+        """Bytes that came from the forged address."""
 
     def forge(self, frames: bytes) -> None:
         own, self.sock = self.sock, self.forged
@@ -85,7 +86,7 @@ class Forger(Client):
 
     def put(self, data: bytes) -> None:
         super().put(data)
-        self.sent += len(data) * (self.sock is self.forged)
+        self.spent += len(data) * (self.sock is self.forged)
 
     def got(self) -> int:
         """Bytes that came to the forged address."""
@@ -110,7 +111,7 @@ def test_an_address_that_is_not_validated_gets_little_and_is_not_trusted(
         for frames in (PING, challenge, client.on(400, request, end=True), challenge + PING):
             client.forge(frames)
             assert client.ask()
-        assert client.got() <= 3 * client.sent
+        assert client.got() <= 3 * client.spent
         line = f'127.0.0.1:{client.sock.getsockname()[1]} - "GET /forged HTTP/3" 200'
         server.wait_for(line)
         client.close()

@@ -435,7 +435,7 @@ fn connection_follows_its_client_to_another_address() {
         ("198.51.100.1:7000", 500),
         ("198.51.100.1:8000", 0),
     ] {
-        // What goes to the address that it had is lost.
+        // Datagrams to the address that it had are lost.
         world.fate = Box::new(move |flight, _| {
             let is_lost = flight.to != address(SERVER) && flight.to != address(from);
             if is_lost { vec![] } else { vec![LATENCY] }

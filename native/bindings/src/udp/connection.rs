@@ -213,7 +213,7 @@ impl Connection {
 
     // The connection as a whole.
 
-    /// Send at once what was written, as far as the peer may have more: [`close`](Self::close) drops it.
+    /// Send written data at once, as far as the peer may have more: [`close`](Self::close) drops it.
     pub(crate) fn send(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.keeper.upgrade().map_or(Ok(()), |keeper| keeper.send(py, self))
     }
