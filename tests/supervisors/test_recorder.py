@@ -122,7 +122,7 @@ def test_stacks_are_those_of_the_last_time() -> None:
             write_elsewhere(made)
             assert made.has_stacks()
             text = made.take_stacks()
-            assert MOST_FRAMES - 5 < text.count(" in deep\n") < MOST_FRAMES
+            assert MOST_FRAMES - 10 < text.count(" in deep\n") < MOST_FRAMES
             assert "in write_elsewhere" in text.split("\n\n")[-1]
             assert not made.has_stacks()
     write_elsewhere(made)
