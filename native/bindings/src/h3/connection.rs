@@ -81,8 +81,8 @@ pub(super) struct Waits {
     pub(super) place: Cell<Option<usize>>,
     /// The awaited input of `input`.
     pub(super) awaits: Cell<Awaits>,
-    /// Bytes that were acknowledged when the deadline was set.
-    pub(super) acknowledged: Cell<u64>,
+    /// Bytes that were acknowledged when the client got more time to read its last response, if it did.
+    pub(super) acknowledged: Cell<Option<u64>>,
     /// No request has come yet.
     pub(super) first: Cell<bool>,
     /// Those that have given back some of the client's budget.
@@ -215,7 +215,7 @@ impl Connection {
                 input: Deadline::default(),
                 place: Cell::new(None),
                 awaits: Cell::new(Awaits::Nothing),
-                acknowledged: Cell::new(0),
+                acknowledged: Cell::new(None),
                 first: Cell::new(true),
                 counted: Seconds::from(now),
             },

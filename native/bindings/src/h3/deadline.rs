@@ -101,9 +101,7 @@ impl Connection {
     }
 
     fn wait(&self, py: Python<'_>, after: Option<Duration>) -> PyResult<()> {
-        if after.is_some() {
-            self.waits.acknowledged.set(self.quic.acknowledged());
-        }
+        self.waits.acknowledged.set(None);
         let deadlines = &self.core.hub.deadlines;
         self.waits.input.set(after.map(|after| deadlines.now() + after));
         deadlines.watch(py, &self.waits.input)
@@ -126,7 +124,9 @@ impl Connection {
             self.end_requests(py)
         } else if !self.outflow.unacknowledged.borrow().is_empty() && self.still_reads() {
             // Its last response is on its way.
-            self.wait(py, Some(self.patience()))
+            self.wait(py, Some(self.patience()))?;
+            self.waits.acknowledged.set(Some(self.quic.acknowledged()));
+            Ok(())
         } else {
             self.state.borrow_mut().wire.end();
             self.write_own(py)?;
@@ -134,11 +134,13 @@ impl Connection {
         }
     }
 
-    /// Whether the client has acknowledged enough since the deadline was set. What else it sends does not count.
+    /// Whether the client has acknowledged enough since it got more time, or is to get some for the first time. What else
+    /// it sends does not count.
     fn still_reads(&self) -> bool {
+        let Some(before) = self.waits.acknowledged.get() else { return true };
         let now = self.quic.acknowledged();
         // At another address it begins again.
-        let taken = now.checked_sub(self.waits.acknowledged.get()).unwrap_or(now);
+        let taken = now.checked_sub(before).unwrap_or(now);
         self.core.settings.is_enough(usize::try_from(taken).unwrap_or(usize::MAX), self.patience())
     }
 
