@@ -18,6 +18,7 @@ from tests import loops
 from tests.protocols.harness import GET, PATIENCE, Service, request, respond, serve
 from tests.utils import wait_until
 from uvicorn.config import Config
+from uvicorn.serving.drain import announce_close
 
 pytestmark = pytest.mark.anyio
 anyio_backend = loops.one
@@ -136,48 +137,33 @@ async def test_a_response_is_complete_though_a_request_comes_too_late(
     assert LARGE in answer
 
 
-async def test_server_that_stops_waits_a_second_for_a_client_that_is_silent(
-    http_protocol_cls: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("when", "sends"), [("announced", False), ("announced", True), ("lingers", True)])
+async def test_server_that_stops_waits_no_longer_than_a_second(
+    http_protocol_cls: Any, when: str, sends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if more of a body is to come; without that it would wait for `LINGER_SECONDS`."""
+    """Also if more of a body is to come, and though a byte comes now and then, which would take `LINGER_SECONDS`."""
     monkeypatch.setattr("uvicorn.rules.limits.LINGER_SECONDS", 3600.0)
     monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 0.2)
     async with serve(http_protocol_cls, respond()) as service:
         client = await service.connect()
         await service.accepted()
-        for connection in list(service.state.connections):
-            connection.announce_close()  # type: ignore[attr-defined]
-        await client.send(request("POST", "/", "content-length: 10000000") + b"x")
-        assert (await client.rest()).endswith(b"ok")
-        for connection in list(service.state.connections):
-            connection.shutdown()
-        await service.idle()
-
-
-@pytest.mark.parametrize("when", ["announced", "lingers"])
-async def test_server_that_stops_does_not_wait_longer_for_a_client_that_goes_on_sending(
-    http_protocol_cls: Any, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A byte now and then would hold up its end for `LINGER_SECONDS`."""
-    monkeypatch.setattr("uvicorn.rules.limits.LINGER_SECONDS", 3600.0)
-    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 0.3)
-    async with serve(http_protocol_cls, respond()) as service:
-        client = await service.connect()
-        await service.accepted()
+        fields = ["content-length: 10000000"]
         if when == "announced":
-            for connection in list(service.state.connections):
-                connection.announce_close()  # type: ignore[attr-defined]
-        await client.send(request("POST", "/", "content-length: 10000000", "connection: close") + b"x")
+            announce_close(service.state.connections)
+        else:
+            fields.append("connection: close")
+        await client.send(request("POST", "/", *fields) + b"x")
         assert (await client.rest()).endswith(b"ok")
         for connection in list(service.state.connections):
             connection.shutdown()
         now = asyncio.get_running_loop().time
         until = now() + PATIENCE
-        while service.state.connections:
+        while sends and service.state.connections:
             with contextlib.suppress(ConnectionError):
                 await client.send(b"x")
             await asyncio.sleep(0.02)
             assert now() < until
+        await service.idle()
 
 
 async def test_client_that_goes_on_sending_has_its_time_but_not_for_ever(

@@ -18,7 +18,7 @@ import logging
 import socket
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 
@@ -112,9 +112,9 @@ class ConnectionLimit:
     def _admit(self, address: str) -> bool:
         limit = self._limit_per_address
         with self._lock:
-            has_room = limit is None or self._here.of(address) < limit
+            has_room = limit is None or self._here.by_address[address] < limit
             if has_room:
-                self._here.by_address[address] = self._here.of(address) + 1
+                self._here.by_address[address] += 1
         self._settle()
         if not has_room and self._log_limit.allows(address):
             logger.warning(
@@ -127,12 +127,12 @@ class ConnectionLimit:
         limit, of_address = self._limit, self._limit_per_address
         with self._lock:
             has_room = (limit is None or self._lingering.total < limit) and (
-                address is None or of_address is None or self._lingering.of(address) < of_address
+                address is None or of_address is None or self._lingering.by_address[address] < of_address
             )
             if has_room:
                 self._lingering.total += 1
                 if address is not None:
-                    self._lingering.by_address[address] = self._lingering.of(address) + 1
+                    self._lingering.by_address[address] += 1
                 self._leaving.append((self._here, address))
         self._settle()
         return has_room
@@ -169,10 +169,7 @@ class _Counts:
 
     def __init__(self) -> None:
         self.total = 0
-        self.by_address: dict[str, int] = {}
-
-    def of(self, address: str) -> int:
-        return self.by_address.get(address, 0)
+        self.by_address: Counter[str] = Counter()
 
     def drop(self, address: str | None) -> None:
         self.total -= 1

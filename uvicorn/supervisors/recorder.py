@@ -166,6 +166,7 @@ class Recorder:
         data = self._read(os.fstat(self._descriptor).st_size, _PULSE.size)
         if data:
             self._clear()
+        # A child that writes while this is cleared leaves a hole in front.
         return data.decode(errors="replace").strip("\0\n")
 
     def _clear(self) -> None:

@@ -74,8 +74,7 @@ class WorkerStart:
             RuntimeError: `worker_start` or `preload` asks for a fork, and there is a reason against that.
             SystemExit: the application is to be imported, and cannot be.
         """
-        if sys.platform != "win32":
-            _start_tracker()
+        _start_tracker()
         if self._config.preload and sys.platform != "win32":
             from uvicorn.supervisors.fork import preload
 

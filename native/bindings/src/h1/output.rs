@@ -123,10 +123,12 @@ impl Connection {
             self.relieve(py)?;
         }
         let settings = &self.core.settings;
+        // A server that ends does not wait for the rest of a body.
+        let longest = if self.ending.get() == Ending::None { settings.linger } else { settings.last_call };
         let patience = match closing {
             Closing::AtOnce => None,
-            Closing::AmidBody if self.ending.get() == Ending::None => Some(settings.linger),
-            Closing::AfterResponse | Closing::AmidBody => Some(settings.last_call),
+            Closing::AfterResponse => Some(settings.last_call),
+            Closing::AmidBody => Some(longest),
         };
         let patience = patience.filter(|_| self.core.is_real && self.is_open() && !self.has_all());
         if let Some(patience) = patience
@@ -137,8 +139,7 @@ impl Connection {
             // Before the transport is used: the peer may be gone unnoticed.
             let now = self.core.hub.deadlines.now();
             self.deadline.set(Some(now + patience));
-            let most = if self.ending.get() == Ending::None { settings.linger } else { settings.last_call };
-            self.lingers_until.set(Some(now + most));
+            self.lingers_until.set(Some(now + longest));
             self.watch(py)?;
             self.on_carrier(py, |carrier| carrier.write_eof(py))?;
             return self.resume_reading(py);

@@ -72,8 +72,7 @@ class Closing:
                 # It has no end of its output that leaves the input open, so it is closed as soon as nothing more comes.
                 deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
             else:
-                is_patient = how is AMID_BODY and self.ending is ENDING_NONE
-                deadline.set(Waits.LINGER, limits.LINGER_SECONDS if is_patient else limits.LAST_REQUEST_SECONDS)
+                deadline.set(Waits.LINGER, self._longest() if how is AMID_BODY else limits.LAST_REQUEST_SECONDS)
                 carrier.attempt(carrier.transport.write_eof)
             self._input.resume()
         else:
@@ -96,8 +95,11 @@ class Closing:
 
     def linger_on(self) -> None:
         """Input came that is thrown away: its client, which may be sending more, has its time again."""
-        most = limits.LINGER_SECONDS if self.ending is ENDING_NONE else limits.LAST_REQUEST_SECONDS
-        self._deadline.extend(limits.LAST_REQUEST_SECONDS, most)
+        self._deadline.extend(limits.LAST_REQUEST_SECONDS, self._longest())
+
+    def _longest(self) -> float:
+        """Seconds for a client that is still sending; a server that ends does not wait for the rest of a body."""
+        return limits.LINGER_SECONDS if self.ending is ENDING_NONE else limits.LAST_REQUEST_SECONDS
 
     def has_lingered(self) -> None:
         """The client has not ended its side after the last output: close, unless it is still reading that.
