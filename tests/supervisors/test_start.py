@@ -188,8 +188,7 @@ def test_signals_that_mean_the_parent_do_nothing_to_a_worker(cwd: Path, method: 
         # One more looks after shared memory: if it ended, the next would remove what these have made.
         children = children_of(server.pid)
         assert len(children) == len(pids) + 1
-        for name in PARENTS_SIGNALS:
-            number = signal.Signals[f"SIG{name}"]
+        for number in PARENTS_SIGNALS:
             for pid in children:
                 os.kill(pid, number)
         assert seen_by(server)["imported by"] in pids
@@ -197,6 +196,21 @@ def test_signals_that_mean_the_parent_do_nothing_to_a_worker(cwd: Path, method: 
         assert server.stop() == 0
         assert f"Child process [{pids[0]}] died" not in server.error_output
     assert len(server.wait_for_pattern(SERVES, count=2)) == 2
+
+
+def test_signal_of_the_group_does_not_end_a_worker_that_is_being_spawned(cwd: Path) -> None:
+    """X8: it ended the new worker, and so the restart; the old code went on serving."""
+    with ServerProcess(*ARGUMENTS, "--worker-start", "spawn", cwd=cwd) as server:
+        workers(server)
+        before = set(children_of(server.pid))
+        server.send_signal(signal.SIGHUP)
+        wait_for(lambda: set(children_of(server.pid)) - before)
+        for pid in set(children_of(server.pid)) - before:
+            for number in PARENTS_SIGNALS:
+                os.kill(pid, number)
+        server.wait_for_pattern(SERVES, count=4)
+        assert server.stop() == 0
+        assert "failed to start" not in server.error_output
 
 
 PROGRAM = """

@@ -96,7 +96,7 @@ class ConnectionLimit:
         return ConnectionSlot(self, listener) if has_room else None
 
     def forget(self, listener: CountedListener) -> None:
-        """Stop notifying an listener."""
+        """Stop notifying a listener."""
         with self._lock:
             self._waiting.pop(listener, None)
         self._settle()

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from uvicorn.serving.init_signals import is_init, server_has_ended
@@ -19,8 +19,23 @@ SIGNALS: dict[int, str] = {
 }
 """Signals the parent of several workers takes, as far as the platform has them, and their names without SIG."""
 
-PARENTS_SIGNALS = ("HUP", "QUIT", "TTIN", "TTOU", "USR1", "USR2")
+PARENTS_SIGNALS = frozenset(
+    number for number, name in SIGNALS.items() if name in ("HUP", "QUIT", "TTIN", "TTOU", "USR1", "USR2")
+)
 """Signals that are for the parent only, and would end or stop a process that does not handle them."""
+
+
+@contextlib.contextmanager
+def holding_parents_signals() -> Iterator[None]:
+    """Have a process that starts here inherit that the parent's signals wait, until `leave_signals_to_parent`."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def leave_signals_to_parent() -> None:
@@ -29,9 +44,11 @@ def leave_signals_to_parent() -> None:
     Workers get such signals with their process group or control group (a closed terminal, `systemctl kill`), and forked
     ones, whose command line is the parent's, from tools that select processes by it.
     """
-    for number, name in SIGNALS.items():
-        if name in PARENTS_SIGNALS and signal.getsignal(number) is signal.SIG_DFL:
+    for number in PARENTS_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, leave_to_parent)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
 
 
 def leave_to_parent(number: int, frame: object) -> None:

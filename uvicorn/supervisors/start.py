@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import signal
 import sys
 from contextlib import suppress
 from multiprocessing import resource_tracker
@@ -19,7 +18,7 @@ from types import ModuleType
 from uvicorn._subprocess import is_command
 from uvicorn.config import Config
 from uvicorn.config.errors import blaming
-from uvicorn.supervisors.signals import PARENTS_SIGNALS, SIGNALS
+from uvicorn.supervisors.signals import holding_parents_signals
 
 KNOWN = frozenset(
     {
@@ -174,15 +173,9 @@ def _stamp(file: str) -> Stamp | None:
 def _start_tracker() -> None:
     """Start the process that removes resources which workers share, such as memory, after the last of them.
 
-    Workers' own would remove what others use, and so would one that ends early: it inherits that the parent's signals
-    wait, since they come to it with the process group.
+    Workers' own would remove what others use, and so would one that the parent's signals end: they come to it with the
+    process group.
     """
-    if sys.platform == "win32":
-        return
-    blocked = [number for number, name in SIGNALS.items() if name in PARENTS_SIGNALS]
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    try:
-        with suppress(OSError):  # without room for a process each worker tries again
+    if sys.platform != "win32":
+        with holding_parents_signals(), suppress(OSError):  # without room for a process each worker tries again
             resource_tracker.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

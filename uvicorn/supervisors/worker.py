@@ -32,7 +32,7 @@ from uvicorn.serving.drain import Stage
 from uvicorn.supervisors.child_end import ChildEnd
 from uvicorn.supervisors.health import Heartbeat
 from uvicorn.supervisors.recorder import STACKS_SIGNAL, Recorder
-from uvicorn.supervisors.signals import leave_signals_to_parent
+from uvicorn.supervisors.signals import holding_parents_signals, leave_signals_to_parent
 
 if TYPE_CHECKING:
     from uvicorn.listening.udp_slots import UDPSlot
@@ -384,7 +384,7 @@ class ProcessWorker:
             OSError: there is no room for another process. Nothing is left of this one.
         """
         try:
-            with self.pool_environment():
+            with self.pool_environment(), holding_parents_signals():
                 self.process.start()
         except OSError:
             self.parent_conn.close()
