@@ -34,10 +34,10 @@ def test_silence_is_judged_from_the_last_sign_of_life() -> None:
     heartbeat.hear(100)
     heartbeat.ask(100.5)
     assert not heartbeat.is_due(101)
-    assert heartbeat.deadline == 104.5
-    assert not heartbeat.wants_last_words(104.4), "the call in which it waits may end in time, unless a signal ends it"
-    assert heartbeat.wants_last_words(104.5)
-    assert not heartbeat.wants_last_words(104.5)
+    assert heartbeat.deadline == 104
+    assert not heartbeat.falls_in_doubt(103.9)
+    assert heartbeat.falls_in_doubt(104)
+    assert not heartbeat.falls_in_doubt(104)
     assert heartbeat.deadline == 105
     assert not heartbeat.is_silent(104.9)
     assert heartbeat.is_silent(105)
@@ -50,10 +50,20 @@ def test_answer_ends_the_wait() -> None:
     heartbeat.ask(100.5)
     heartbeat.hear(104)
     assert not heartbeat.is_silent(1e9)
-    assert not heartbeat.wants_last_words(1e9)
+    assert not heartbeat.falls_in_doubt(1e9)
     assert heartbeat.deadline == 104.5
     heartbeat.ask(104.5)
-    assert heartbeat.wants_last_words(108.5), "another silence, other stacks"
+    assert heartbeat.falls_in_doubt(108), "another silence"
+
+
+@pytest.mark.parametrize("timeout", [0.5, 5, 10, 30, 3600])
+def test_pulse_beats_between_doubt_and_silence(timeout: float) -> None:
+    """X6: otherwise a process that runs was said not to."""
+    heartbeat = Heartbeat(timeout)
+    heartbeat.hear(0)
+    heartbeat.ask(heartbeat.interval)
+    assert heartbeat.deadline is not None
+    assert heartbeat.interval < heartbeat.deadline <= timeout - 2 * heartbeat.interval
 
 
 def test_time_the_judge_slept_does_not_count() -> None:

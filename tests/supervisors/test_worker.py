@@ -267,22 +267,36 @@ def test_blockade_is_told_once_and_when_the_stacks_are_there(
     for seconds in (0.5, 4.9, 5.1, 5.6, 6.1, 0.0, 7.0, 7.5, 0.0, 5.2, 0.0, 0.0):
         worker._child_end.send((seconds,))
         worker.listen(0)
-        told.append(worker.blocked_for())
-    assert told[:8] == [None, None, None, 5.6, None, None, None, 7.5]
-    assert told[8:] == [None, None, 5.0, None], "over before it was repeated: told nevertheless"
+        told.append(worker.blockade())
+    assert told[:8] == [None, None, None, (5.6, ""), None, None, None, (7.5, "")]
+    assert told[8:] == [None, None, (5.0, ""), None], "over before it was repeated: told nevertheless"
     assert len(asked) == 3
 
 
 def test_blockades_of_several_loops_are_each_told(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """MP-25, X6: one that begins while another lasts is no part of that."""
-    asked: list[bool] = []
-    monkeypatch.setattr(worker, "ask_for_stacks", lambda: asked.append(True))
-    told = []
-    for times in ((6.0, 0.0), (7.0, 4.0), (8.0, 5.0), (9.0, 6.0), (0.0, 7.0), (6.0, 8.0), (7.0, 0.0)):
+    texts: list[str] = []
+    told: list[list[tuple[float, str]]] = []
+    monkeypatch.setattr(worker, "_tell", lambda message: texts.append(f"at {len(told)}"))
+    monkeypatch.setattr(worker, "take_stacks", lambda: ",".join([texts.pop() for _ in list(texts)]))
+    for times in ((6.0, 0.0), (7.0, 6.0), (8.0, 7.0), (0.0, 0.0), (6.0, 6.0), (7.0, 7.0), (8.0, 0.0)):
         worker._child_end.send(times)
         worker.listen(0)
-        told.append((worker.blocked_for(), len(asked)))
-    assert told == [(None, 1), (7.0, 1), (None, 2), (6.0, 2), (None, 2), (None, 3), (7.0, 3)]
+        told.append([blockade for _ in range(3) if (blockade := worker.blockade()) is not None])
+    assert told == [[], [(7.0, "at 0")], [(7.0, "at 1")], [], [], [(7.0, "at 4"), (7.0, "")], []]
+
+
+@pytest.mark.parametrize(("exitcode", "is_told"), [(-signal.SIGABRT, True), (-signal.SIGTERM, False), (3, False)])
+def test_crash_is_the_childs_own(
+    worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch, exitcode: int, is_told: bool
+) -> None:
+    """X6: a process that the application forks writes to the same file when it crashes."""
+    recorder = worker._recorder
+    if recorder is None:
+        pytest.skip("no recorders")
+    os.write(recorder._descriptor, b"Fatal Python error: Aborted")
+    worker.process = types.SimpleNamespace(exitcode=exitcode)  # type: ignore[assignment]
+    assert bool(worker.take_crash()) is is_told
 
 
 def test_child_that_cannot_write_its_stacks_down_answers(
@@ -333,7 +347,22 @@ def test_child_says_for_how_long_its_loop_is_blocked(worker: ProcessWorker) -> N
     received = []
     while worker.parent_conn.poll():
         received.append(worker.parent_conn.recv())
-    assert received == [False, False, (0.0, 2.0), False, (0.0, 3.0), False, (0.0, 0.0), False]
+    assert received == [False, (0.0, 2.0), False, (0.0, 3.0), False, (0.0, 0.0), False, False]
+
+
+def test_stacks_are_asked_for_before_the_next_question(answering: ProcessWorker) -> None:
+    """X6: asked for behind it, they were not there at the next answer, and the blockade was told without them."""
+    if answering._recorder is None:
+        pytest.skip("no recorders")
+    delays = iter((6.0, 7.0, 0.0))
+    blocked: Any = types.SimpleNamespace(look=lambda: next(delays))
+    answering._child_end._probes = [blocked]
+    for _ in range(2):
+        answering.ping()
+    told = answering.blockade()
+    assert told is not None
+    assert told[0] == 7.0
+    assert "in test_stacks_are_asked_for_before_the_next_question\n" in told[1]
 
 
 def waiting(end: Any) -> list[Any]:

@@ -60,12 +60,15 @@ class ChildEnd:
             self._connection.send(message)
 
     def answer(self, serves: bool) -> None:
-        """Answer a question, and report for how long event loops have been blocked: once more when none is."""
-        self.send(serves)
+        """Report for how long event loops have been blocked, once more when none is; then answer a question.
+
+        Before the next question the parent may ask for stacks.
+        """
         times = tuple(probe.look() for probe in self._probes)
         if any(times) or self._are_blocked:
             self.send(times)
         self._are_blocked = any(times)
+        self.send(serves)
 
     def report(self, stage: Stage, loops: Iterable[asyncio.AbstractEventLoop] = ()) -> None:
         """Report that the server has entered `stage`; `loops` are watched from the moment it serves."""

@@ -9,11 +9,6 @@ from collections.abc import Callable
 LONGEST_INTERVAL = 1.0
 """Seconds between two questions at most; with a short timeout a tenth of that."""
 
-LAST_WORDS = 0.5
-"""Seconds before the end of the timeout when a silent worker is asked for its stacks, so that they are there when it is
-killed; at most a fifth of the timeout. The signal cuts short whatever call it waits in."""
-
-
 class Heartbeat:
     """Silence of more than `timeout` seconds is fatal, once the worker serves; before that, nothing is expected of it.
 
@@ -24,21 +19,21 @@ class Heartbeat:
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._interval = min(LONGEST_INTERVAL, timeout / 10)
-        self._last_words = timeout - min(LAST_WORDS, timeout / 5)
+        self._doubt = timeout - 2 * self._interval
         self._heard_at: float | None = None
         self._asked_at: float | None = None
-        self._has_last_words = False
+        self._is_in_doubt = False
 
     @property
     def interval(self) -> float:
-        """Seconds from an answer to the next question."""
+        """Seconds from an answer to the next question, and between two beats of a pulse."""
         return self._interval
 
     def hear(self, now: float) -> None:
         """The worker has reported that it serves, or has answered."""
         self._heard_at = now
         self._asked_at = None
-        self._has_last_words = False
+        self._is_in_doubt = False
 
     def ask(self, now: float) -> None:
         """The worker has been asked."""
@@ -52,12 +47,12 @@ class Heartbeat:
         """Whether a question has gone unanswered for too long."""
         return self._heard_at is not None and self._asked_at is not None and now >= self._heard_at + self._timeout
 
-    def wants_last_words(self, now: float) -> bool:
-        """Whether the worker is about to have been silent for too long, for the first time since its last report."""
-        if self._has_last_words or self._heard_at is None or self._asked_at is None:
+    def falls_in_doubt(self, now: float) -> bool:
+        """Whether the timeout is over but for two beats of a pulse, for the first time since the last report."""
+        if self._is_in_doubt or self._heard_at is None or self._asked_at is None:
             return False
-        self._has_last_words = now >= self._heard_at + self._last_words
-        return self._has_last_words
+        self._is_in_doubt = now >= self._heard_at + self._doubt
+        return self._is_in_doubt
 
     def excuse(self, seconds: float) -> None:
         """Do not count the last `seconds`: the parent itself did not run (a suspended machine, a stopped parent)."""
@@ -71,7 +66,7 @@ class Heartbeat:
             return None
         if self._asked_at is None:
             return self._heard_at + self._interval
-        return self._heard_at + (self._timeout if self._has_last_words else self._last_words)
+        return self._heard_at + (self._timeout if self._is_in_doubt else self._doubt)
 
 
 class LoopProbe:

@@ -41,6 +41,9 @@ MOST_TEXT = 64 * 1024
 MOST_THREADS = MOST_FRAMES = 100
 """Threads of a process and frames of a thread that are written down, as by `faulthandler`."""
 
+STACKS_TIME, STACKS_LOOK = 0.25, 0.02
+"""Seconds that a signal handler has to write stacks down, and between two looks whether it writes more."""
+
 CRASH = "Fatal Python error"
 """How the text of `faulthandler` begins when a signal ends the process."""
 
@@ -95,7 +98,8 @@ class Recorder:
         if sys.platform == "win32":
             return
         if not faulthandler.is_enabled():
-            faulthandler.enable(self._descriptor)
+            # Of a hundred threads at most, the newest, the crashed one might be none.
+            faulthandler.enable(self._descriptor, all_threads=False)
         if STACKS_SIGNAL is not None:
             faulthandler.register(STACKS_SIGNAL, self._descriptor)
         try:
@@ -151,14 +155,23 @@ class Recorder:
         """Tell whether any were written since the last `take_stacks`."""
         return bool(self._read(1, _PULSE.size))
 
+    def await_stacks(self) -> None:
+        """Wait until a signal handler has written stacks, which takes it many steps, or seems to write none."""
+        size = _PULSE.size
+        for _ in range(round(STACKS_TIME / STACKS_LOOK)):
+            time.sleep(STACKS_LOOK)
+            before, size = size, os.fstat(self._descriptor).st_size
+            if size == before > _PULSE.size:
+                return
+
     def take_stacks(self) -> str:
-        """Return the text written since the last call."""
-        return _shortened(self._take())
+        """Return the text written since the last call, without that of a crash."""
+        return _shortened(self._take().partition(CRASH)[0].rstrip())
 
     def take_crash(self) -> str:
-        """Return what a fatal signal has written; empty if none has."""
-        _, crash, stacks = self._take().rpartition(CRASH)
-        return _shortened(crash + stacks) if crash else ""
+        """Return what the last fatal signal has written; empty if none has."""
+        _, crash, stack = self._take().rpartition(CRASH)
+        return (crash + stack)[:MOST_TEXT]
 
     def _take(self) -> str:
         if sys.platform == "win32":
@@ -181,25 +194,15 @@ class Recorder:
 
 
 def _shortened(text: str) -> str:
-    """Leave out threads if there are too many: neither the reason of a crash, nor its thread, nor the last ones."""
+    """Leave out the first threads if there are too many: the last ones say most."""
     if len(text) <= MOST_TEXT:
         return text
     parts = text.split("\n\n")
-    worth = sorted(
-        range(len(parts)),
-        key=lambda place: (parts[place].startswith((CRASH, "Current thread")), place),
-        reverse=True,
-    )
-    kept: set[int] = set()
-    room = MOST_TEXT
-    for place in worth:
-        room -= len(parts[place]) + 2
-        if room < 0:
-            break
-        kept.add(place)
-    shown = [part for place, part in enumerate(parts) if place in kept]
-    shown.insert(next(place for place in range(len(parts)) if place not in kept), f"... {len(parts) - len(kept)} more")
-    return "\n\n".join(shown)
+    left, room = 0, MOST_TEXT - len(text)
+    while room < 0 and left < len(parts) - 1:
+        room += len(parts[left]) + 2
+        left += 1
+    return "\n\n".join([f"... {left} more", *parts[left:]])
 
 
 def _enlarge_signal_stack() -> None:

@@ -47,6 +47,13 @@ POLL_INTERVAL = 0.1
 HEALTH_INTERVAL = 0.5
 """Seconds between two calls of `is_alive`, if a program has overridden that: as upstream calls it."""
 
+FATAL = frozenset(
+    -number
+    for name in ("SEGV", "ABRT", "BUS", "FPE", "ILL")
+    if (number := getattr(signal, f"SIG{name}", None)) is not None
+)
+"""Exit statuses of a child that has crashed: by signals for which `faulthandler` writes down the stack."""
+
 RELIEVED = b"relieved"
 """Tells a child that its successor serves; any other message is a question."""
 
@@ -132,20 +139,26 @@ class Worker(Protocol):
     def has_pulse(self) -> bool | None:
         """Whether its process runs although it is silent; None if that is not known."""
 
-    def blocked_for(self) -> float | None:
-        """Seconds for which an event loop has been blocked, if that is longer than it may be; said once each time."""
+    def blockade(self) -> tuple[float, str] | None:
+        """Seconds for which an event loop has been blocked, if that is longer than it may be, and stacks of that time.
+
+        Said once each time; of several at a time the first has the stacks.
+        """
 
     def ask_for_stacks(self) -> None:
         """Have it write down the stacks of its threads, if it answers."""
 
     def insist_on_stacks(self) -> None:
-        """Have it write them down, unless it has, whatever its interpreter is doing: only if it is to be killed."""
+        """Have it write them down, unless it has, whatever its interpreter is doing: only before it is killed.
+
+        Waits for a moment until they are there.
+        """
 
     def take_stacks(self) -> str:
         """Return the stacks written down since the last call."""
 
     def take_crash(self) -> str:
-        """Return those that a fatal signal has written down; empty if none has."""
+        """Return the stack that a fatal signal has written down; empty if none has ended it."""
 
     @property
     def deadline(self) -> float | None:
@@ -226,7 +239,7 @@ class ProcessWorker:
         self._recorder = Recorder.make()
         self._pulse = 0  # when it had been silent for a while
         self._blockades: dict[int, Blockade] = {}  # by the place of the event loop
-        self._blocked_for: list[float] = []  # not reported yet
+        self._untold: list[tuple[float, str]] = []  # blockades, and their stacks
         self._stage = Stage.STARTING
         self._stage_since = time.monotonic()
         self._has_served = False
@@ -569,10 +582,9 @@ class ProcessWorker:
                     self._send_question()
                 finally:
                     self._talking.release()
-        if self._heartbeat.wants_last_words(now):
+        if self._heartbeat.falls_in_doubt(now):
             self._pulse = 0 if self._recorder is None else self._recorder.pulse()
             self.take_stacks()  # those of another time
-            self.insist_on_stacks()
         return self._heartbeat.is_silent(now)
 
     @property
@@ -580,24 +592,35 @@ class ProcessWorker:
         """Whether the child's process runs although it is silent; None if that is not known."""
         return None if self._recorder is None or not self._pulse else self._recorder.pulse() != self._pulse
 
-    def blocked_for(self) -> float | None:
-        """Seconds for which an event loop has been blocked, if longer than an answer may take; said once each time."""
-        return self._blocked_for.pop(0) if self._blocked_for else None
+    def blockade(self) -> tuple[float, str] | None:
+        """Seconds for which an event loop has been blocked, if longer than an answer may take, and stacks of that time.
+
+        Said once each time; of several at a time the first has the stacks.
+        """
+        return self._untold.pop(0) if self._untold else None
 
     def _hear_of_blockades(self, times: tuple[float, ...]) -> None:
-        """Ask for the stacks of a lasting blockade; report it at the child's next answer: they are there by then."""
+        """Ask for the stacks of lasting blockades; tell these at the child's next answer: the stacks are there by then.
+
+        They were asked for before the question.
+        """
         patience = self.config.timeout_worker_healthcheck
+        stacks = self.take_stacks() if Blockade.NOTICED in self._blockades.values() else ""
+        is_new = False
         for place, seconds in enumerate(times):
             blockade = self._blockades.get(place)
             if blockade is Blockade.NOTICED:
                 # It may be over: it has lasted for at least as long as an answer may take.
                 self._blockades[place] = Blockade.TOLD
-                self._blocked_for.append(max(seconds, patience))
+                self._untold.append((max(seconds, patience), stacks))
+                stacks = ""
             elif seconds >= patience and blockade is None:
                 self._blockades[place] = Blockade.NOTICED
-                self.ask_for_stacks()
+                is_new = True
             if seconds < patience:
                 self._blockades.pop(place, None)
+        if is_new:
+            self.ask_for_stacks()
 
     def ask_for_stacks(self) -> None:
         """Have the child write down the stacks of its threads, by one that keeps the others from running."""
@@ -605,23 +628,27 @@ class ProcessWorker:
         self._tell(STACKS)
 
     def insist_on_stacks(self) -> None:
-        """Have the child write them down in a signal handler, unless it has.
+        """Have the child write them down in a signal handler, unless it has, and wait a moment until they are there.
 
-        That may read the frames of a thread that runs, which can end the process.
+        That reads the frames of threads that run, which can end the process, and cuts short whatever call it waits in.
         """
         # Before the first beat of its pulse the signal would kill it.
         if self._recorder is None or STACKS_SIGNAL is None or not self._recorder.pulse():
             return
         if not self._recorder.has_stacks():
             self._signal(STACKS_SIGNAL)
+            self._recorder.await_stacks()
 
     def take_stacks(self) -> str:
         """Return the stacks that the child has written down since the last call."""
         return "" if self._recorder is None else self._recorder.take_stacks()
 
     def take_crash(self) -> str:
-        """Return those that a fatal signal has written down; empty if none has."""
-        return "" if self._recorder is None else self._recorder.take_crash()
+        """Return the stack that a fatal signal has written down; empty if none has ended this process.
+
+        Processes that it has forked may have written theirs.
+        """
+        return "" if self._recorder is None or self.exitcode not in FATAL else self._recorder.take_crash()
 
     def excuse(self, seconds: float) -> None:
         """Not to count the last `seconds` as silence."""

@@ -57,7 +57,7 @@ STEADY = 10.0
 """Seconds a worker serves before its crash is one by itself, and no longer one of a row."""
 
 LAST_WORDS = 0.5
-"""Seconds before a late worker is killed, when it is asked for its stacks; in the last half it is urged."""
+"""Seconds before a late worker is killed, when it is asked for its stacks."""
 
 GRACEFUL = (0, -signal.SIGTERM, -signal.SIGINT)
 """Exit statuses of a server after a graceful shutdown."""
@@ -127,7 +127,7 @@ class Member(Generic[W]):
         reason: why it is to be replaced; None if it is not.
         turn: the member with the lowest number is replaced next.
         told_at: when its shutdown began, or it was killed.
-        last_words: seconds before it is killed when it is next asked for its stacks, as it is late to serve or to end.
+        last_words: seconds before it is killed, late to serve or to end, when it is asked for its stacks; 0 if it was.
         beside_crash: it was in charge when another crashed; several that crash together count once.
     """
 
@@ -388,11 +388,12 @@ class WorkerSet(Generic[W]):
         has_served = bool(self._in(Phase.SERVING))
         for member in self._in_charge:
             self._welcome(member, now)
-            while (seconds := member.worker.blocked_for()) is not None:
+            while (blockade := member.worker.blockade()) is not None:
                 # That alone does not get a worker killed.
+                seconds, stacks = blockade
                 message = "The event loop of child process [%d] has been blocked for %.1f seconds."
                 self._tell("blocked", member.worker, message, seconds, level=logging.WARNING)
-                self._log_stacks(member.worker, logging.WARNING)
+                self._log_stacks(member.worker, stacks, "was stuck", logging.WARNING)
         if now >= self._sample_at:
             for member in self._in_charge:
                 if member.limits.memory is not None and member.worker.exitcode is None:
@@ -424,15 +425,13 @@ class WorkerSet(Generic[W]):
                 "%s; one that takes %g seconds is killed (timeout_worker_ready).", message, self._ready_timeout
             )
 
-    def _log_stacks(self, worker: W, level: int = logging.ERROR) -> None:
-        if stacks := worker.take_stacks():
-            message = "Child process [%d] was stuck here:\n%s"
-            logger.log(level, message, worker.pid, stacks, extra={"worker_pid": worker.pid})
+    def _log_stacks(self, worker: W, stacks: str, what: str, level: int = logging.ERROR) -> None:
+        if stacks:
+            message = "Child process [%d] %s here:\n%s"
+            logger.log(level, message, worker.pid, what, stacks, extra={"worker_pid": worker.pid})
 
     def _log_crash(self, worker: W) -> None:
-        if stacks := worker.take_crash():
-            message = "Child process [%d] crashed here:\n%s"
-            logger.error(message, worker.pid, stacks, extra={"worker_pid": worker.pid})
+        self._log_stacks(worker, worker.take_crash(), "crashed")
 
     def _welcome(self, member: Member[W], now: float) -> None:
         """Note that a worker serves."""
@@ -546,6 +545,7 @@ class WorkerSet(Generic[W]):
 
     def _kill(self, member: Member[W]) -> None:
         member.phase = Phase.KILLED
+        member.worker.insist_on_stacks()
         member.worker.kill()
         member.worker.wait(KILL_WAIT)
 
@@ -554,7 +554,7 @@ class WorkerSet(Generic[W]):
         message = "Child process [%d] %s, killing it%s%s (%s)."
         arguments = what, _lost_with(worker), follows, KILLED_BY[reason]
         self._tell("kill", worker, message, *arguments, level=logging.ERROR, reason=reason)
-        self._log_stacks(worker)
+        self._log_stacks(worker, worker.take_stacks(), "was stuck")
 
     # Those that have served enough
 
@@ -598,16 +598,13 @@ class WorkerSet(Generic[W]):
                 self._report_kill(member.worker, "deadline", LATE)
 
     def _is_late(self, member: Member[W], now: float) -> bool:
-        """Whether a worker is late to serve or to end; shortly before that, it is asked for its stacks, then urged."""
+        """Whether a worker is late to serve or to end; shortly before that, it is asked for its stacks."""
         deadline = self._time_to_kill(member)
         if deadline is None:
             return False
-        if member.last_words == LAST_WORDS and now >= deadline - LAST_WORDS:
-            member.last_words = LAST_WORDS / 2
-            member.worker.ask_for_stacks()
-        if 0 < member.last_words < LAST_WORDS and now >= deadline - member.last_words:
+        if member.last_words and now >= deadline - member.last_words:
             member.last_words = 0
-            member.worker.insist_on_stacks()
+            member.worker.ask_for_stacks()
         return now >= deadline
 
     def _time_to_act(self, member: Member[W]) -> float | None:
@@ -709,7 +706,8 @@ class WorkerSet(Generic[W]):
         message = "New child process [%d] %s; keeping worker [%d] and aborting the restart."
         self._tell(kind, new.worker, message, why, old.worker.pid, level=logging.ERROR, reason="startup")
         if kind == "kill":
-            self._log_stacks(new.worker)
+            new.worker.insist_on_stacks()
+            self._log_stacks(new.worker, new.worker.take_stacks(), "was stuck")
         else:
             self._log_crash(new.worker)
         new.phase, new.told_at = Phase.KILLED, now
