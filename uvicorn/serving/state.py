@@ -88,9 +88,9 @@ class ServerState:
     """Shared between the server and the protocol objects of one event loop.
 
     `total_requests` counts completed HTTP responses, `lingering` are connections that only wait for their client to
-    end, too, `tasks` holds the running application tasks, `context` is copied
-    for each request, `metrics` is the page of counters, if metrics are enabled, `tracer` that of
-    `otel_endpoint`. Both headers and date are given once through `configure`.
+    end, too, `tasks` holds the running application tasks, `context` is copied for each request, `metrics` is the page
+    of counters, if metrics are enabled, `tracer` that of `otel_endpoint`. Both headers and date are given once through
+    `configure`.
     """
 
     __slots__ = (
@@ -255,10 +255,9 @@ class ServerState:
     def is_full(self, limit: int) -> bool:
         """Whether `limit` connections may still bring requests, or as many tasks run.
 
-        Those that linger do not count, so that the refusals of a busy second do not refuse those of the next; but of
-        them, too, there are at most as many.
+        Those that linger do not count, so that the refusals of a busy second do not refuse those of the next.
         """
-        return len(self.connections) - min(len(self.lingering), limit) >= limit or len(self.tasks) >= limit
+        return len(self.connections) - len(self.lingering) >= limit or len(self.tasks) >= limit
 
     def close(self) -> None:
         """Write pending access lines, and release objects that the protocols derived from the settings.
