@@ -389,7 +389,8 @@ async def test_only_acknowledgements_keep_a_connection_whose_last_response_is_on
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await respond(bytes(int(scope["path"][1:])))(scope, receive, send)
 
-    async with serve(app, tls_certificate, timeout_keep_alive=3) as service, service.connect() as client:
+    timeouts = {"timeout_keep_alive": 3, "timeout_write": 20}
+    async with serve(app, tls_certificate, **timeouts) as service, service.connect() as client:
         quic: Any = client._quic
         write_ack_frame = quic._write_ack_frame
         acknowledges = True
@@ -418,12 +419,17 @@ async def test_only_acknowledgements_keep_a_connection_whose_last_response_is_on
             service.pass_time(4)
             await turns(50)
             assert client.ended is None
+        for _ in range(5):  # packets are lost meanwhile
+            service.pass_time(4)
+            await turns(50)
+        assert client.ended is None
         acknowledges = True
         await ping(with_acknowledgement=True)
         assert len((await client.answer(large)).body) == 300_000
         small = client.send("/1")
         assert (await client.answer(small)).status == 200
-        for _ in range(2):
+        for _ in range(6):
+            assert client.ended is None
             await ping(with_acknowledgement=False)
             service.pass_time(4)
         assert await client.end() == NO_ERROR

@@ -21,6 +21,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::time::Instant;
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -81,8 +82,8 @@ pub(super) struct Waits {
     pub(super) place: Cell<Option<usize>>,
     /// The awaited input of `input`.
     pub(super) awaits: Cell<Awaits>,
-    /// Bytes that were acknowledged when the client got more time to read its last response, if it did.
-    pub(super) acknowledged: Cell<Option<u64>>,
+    /// Bytes that were acknowledged when the client got more time to read its last response, and when that was, if it did.
+    pub(super) extended: Cell<Option<(u64, Instant)>>,
     /// No request has come yet.
     pub(super) first: Cell<bool>,
     /// Those that have given back some of the client's budget.
@@ -215,7 +216,7 @@ impl Connection {
                 input: Deadline::default(),
                 place: Cell::new(None),
                 awaits: Cell::new(Awaits::Nothing),
-                acknowledged: Cell::new(None),
+                extended: Cell::new(None),
                 first: Cell::new(true),
                 counted: Seconds::from(now),
             },

@@ -89,19 +89,24 @@ impl Connection {
             match awaits {
                 Awaits::Beginning => settings.timeout_request_head,
                 Awaits::Idle => Some(settings.timeout_keep_alive),
-                Awaits::Acknowledgements => Some(self.patience()),
+                Awaits::Acknowledgements => Some(self.some_time()),
                 Awaits::Nothing => None,
             },
         )
     }
 
-    /// A client that receives a response acknowledges some of it at least so often.
-    fn patience(&self) -> Duration {
+    /// A client that receives a response acknowledges some of it meanwhile, unless packets are lost for longer.
+    fn some_time(&self) -> Duration {
         self.core.settings.last_call + self.quic.statistics().rtt * ROUND_TRIPS
     }
 
+    /// Start to wait.
     fn wait(&self, py: Python<'_>, after: Option<Duration>) -> PyResult<()> {
-        self.waits.acknowledged.set(None);
+        self.waits.extended.set(None);
+        self.extend(py, after)
+    }
+
+    fn extend(&self, py: Python<'_>, after: Option<Duration>) -> PyResult<()> {
         let deadlines = &self.core.hub.deadlines;
         self.waits.input.set(after.map(|after| deadlines.now() + after));
         deadlines.watch(py, &self.waits.input)
@@ -124,9 +129,7 @@ impl Connection {
             self.end_requests(py)
         } else if !self.outflow.unacknowledged.borrow().is_empty() && self.still_reads() {
             // Its last response is on its way.
-            self.wait(py, Some(self.patience()))?;
-            self.waits.acknowledged.set(Some(self.quic.acknowledged()));
-            Ok(())
+            self.extend(py, Some(self.some_time()))
         } else {
             self.state.borrow_mut().wire.end();
             self.write_own(py)?;
@@ -134,14 +137,22 @@ impl Connection {
         }
     }
 
-    /// Whether the client has acknowledged enough since it got more time, or is to get some for the first time. What else
-    /// it sends does not count.
+    /// Whether the client acknowledges enough, or still has time to. What else it sends does not count. At its end the
+    /// server waits for no client that may be gone.
     fn still_reads(&self) -> bool {
-        let Some(before) = self.waits.acknowledged.get() else { return true };
-        let now = self.quic.acknowledged();
-        // At another address it begins again.
-        let taken = now.checked_sub(before).unwrap_or(now);
-        self.core.settings.is_enough(usize::try_from(taken).unwrap_or(usize::MAX), self.patience())
+        let (acknowledged, now) = (self.quic.acknowledged(), self.core.hub.deadlines.now());
+        let is_end = self.state.borrow().wire.is_over();
+        let limit = if is_end { Some(self.some_time()) } else { self.core.settings.timeout_write };
+        if let Some((before, since)) = self.waits.extended.get() {
+            let Some(limit) = limit.filter(|limit| now.duration_since(since) >= *limit) else { return true };
+            // At another address it begins again.
+            let taken = acknowledged.checked_sub(before).unwrap_or(acknowledged);
+            if !self.core.settings.is_enough(usize::try_from(taken).unwrap_or(usize::MAX), limit) {
+                return false;
+            }
+        }
+        self.waits.extended.set(Some((acknowledged, now)));
+        true
     }
 
     /// Give clients that take no more of their responses time to do so.
