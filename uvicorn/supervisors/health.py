@@ -9,6 +9,7 @@ from collections.abc import Callable
 LONGEST_INTERVAL = 1.0
 """Seconds between two questions at most; with a short timeout a tenth of that."""
 
+
 class Heartbeat:
     """Silence of more than `timeout` seconds is fatal, once the worker serves; before that, nothing is expected of it.
 

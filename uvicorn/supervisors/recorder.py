@@ -42,7 +42,7 @@ MOST_THREADS = MOST_FRAMES = 100
 """Threads of a process and frames of a thread that are written down, as by `faulthandler`."""
 
 STACKS_TIME, STACKS_LOOK = 0.25, 0.02
-"""Seconds that a signal handler has to write stacks down, and between two looks whether it writes more."""
+"""Seconds that a signal handler has to write stacks down, and between two checks whether it still writes."""
 
 CRASH = "Fatal Python error"
 """How the text of `faulthandler` begins when a signal ends the process."""
