@@ -70,6 +70,7 @@ LOAD = "H3_EXCESSIVE_LOAD"
 SERVED = "200"
 TOO_LATE = "408"
 IDLE = "H3_NO_ERROR"
+ID_LIMIT = "CONNECTION_ID_LIMIT_ERROR"
 """The deadline of a connection without requests."""
 CANCELLED = "reset H3_REQUEST_CANCELLED"
 ENDLESS = ""
@@ -871,8 +872,8 @@ ATTACKS = [
     Attack("H18", "ACK", acknowledgements),
     Attack("H18", "ACK of what was never sent", each(integers(0x02, 1 << 20, 0, 0, 0)), "PROTOCOL_VIOLATION"),
     Attack("H18", "PATH_CHALLENGE", each(integers(0x1A, data=b"12345678"))),
-    Attack("H18", "NEW_CONNECTION_ID", counted(lambda n: new_id(n + 8, n + 8)), "CONNECTION_ID_LIMIT_ERROR"),
-    Attack("H18", "NEW_CONNECTION_ID, repeated", each(new_id(7, 1)), "CONNECTION_ID_LIMIT_ERROR"),
+    Attack("H18", "NEW_CONNECTION_ID", counted(lambda n: new_id(n + 8, n + 8)), ID_LIMIT, otherwise=LOAD),
+    Attack("H18", "NEW_CONNECTION_ID, repeated", each(new_id(7, 1)), ID_LIMIT),
     Attack("H18", "RETIRE_CONNECTION_ID", retired, IDLE),
     Attack("H18", "MAX_DATA", each(integers(0x10, 1))),
     Attack("H18", "DATA_BLOCKED", each(integers(0x14, 1))),

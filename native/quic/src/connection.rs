@@ -120,7 +120,7 @@ impl Connection {
             phase: Phase::Handshaking,
             defers,
             deadline: Some(now + limits.handshake),
-            path: Path::new(remote),
+            path: Path::new(remote, now),
             remote,
             opened: [false; 2],
             events: VecDeque::new(),
@@ -144,14 +144,14 @@ impl Connection {
 
     // Packets and time.
 
-    /// Process a packet that the endpoint has received.
+    /// Process a packet that the endpoint has received, unless it would be one move too many.
     pub fn receive(&mut self, packet: Packet) {
         self.resize();
         self.flood.note_datagram();
-        self.path.note_received(packet.remote, packet.size);
-        self.inner.handle_event(packet.event);
-        if self.path.follow(self.inner.remote_address()) {
-            self.flood.note_move();
+        if self.path.accepts(packet.remote, packet.at) {
+            self.path.note_received(packet.remote, packet.size);
+            self.inner.handle_event(packet.event);
+            self.path.follow(self.inner.remote_address());
         }
     }
 

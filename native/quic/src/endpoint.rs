@@ -118,6 +118,7 @@ pub struct Packet {
     pub(crate) remote: SocketAddr,
     /// Bytes of the datagram.
     pub(crate) size: usize,
+    pub(crate) at: Instant,
 }
 
 /// The result of receiving a datagram.
@@ -260,7 +261,7 @@ impl Endpoint {
         match self.inner.handle(now, remote, from.local, ecn, bytes, reply) {
             None => Received::Dropped,
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                Received::Packet(Handle(handle), Packet { event, remote, size })
+                Received::Packet(Handle(handle), Packet { event, remote, size, at: now })
             }
             Some(DatagramEvent::Response(transmit)) => Received::Reply(transmit.into()),
             Some(DatagramEvent::NewConnection(incoming)) => self.judge(incoming, reply),

@@ -6,7 +6,7 @@
 //! |---|---|---|---|---|
 //! | a frame, without padding | 1 | | a piece of a stream that was read | 4, and one for each 64 bytes |
 //! | a datagram, for one of its frames | 1 | | a write that no window has cut short | 4 |
-//! | a move to an address that is not validated, as one of the others | 500 | | 64 bytes that were written | 1 |
+//! | | | | 64 bytes that were written | 1 |
 //! | | | | a stream whose end was written | 8 |
 //! | | | | a second | 500 |
 //!
@@ -30,8 +30,6 @@ const STREAMS: u64 = 100_000;
 /// The same of all others.
 const OTHERS: u64 = 10_000;
 const BYTES: u64 = 64;
-/// The cost of a move: it makes the state of a path, and datagrams of 1200 bytes.
-const MOVE: u64 = 500;
 /// The time that gives back 1: 500 a second.
 const TIME: Duration = Duration::from_millis(2);
 /// Datagrams between two looks.
@@ -55,8 +53,6 @@ pub(crate) struct Flood {
     more: u64,
     /// Datagrams since then.
     datagrams: u64,
-    /// The cost of moves since then.
-    moves: u64,
     /// `STREAM` frames and others up to then.
     frames: (u64, u64),
     looked: Instant,
@@ -71,7 +67,6 @@ impl Flood {
             earned: 0,
             more: 0,
             datagrams: 0,
-            moves: 0,
             frames: (0, 0),
             looked: now,
             is_over: false,
@@ -82,12 +77,6 @@ impl Flood {
     #[inline]
     pub(crate) const fn note_datagram(&mut self) {
         self.datagrams += 1;
-    }
-
-    /// Datagrams go to an address that is only claimed.
-    #[inline]
-    pub(crate) const fn note_move(&mut self) {
-        self.moves = self.moves.saturating_add(MOVE);
     }
 
     /// A stream was read.
@@ -132,8 +121,7 @@ impl Flood {
         let crowded = streams.saturating_sub(datagrams.saturating_mul(USUAL)).saturating_mul(CROWDED - 1);
         let left = |account: u64, spent: u64| account.saturating_add(earned).checked_sub(spent);
         let streams = left(self.streams.saturating_add(more), streams + for_streams + crowded);
-        let moves = std::mem::take(&mut self.moves);
-        let others = left(self.others, others + others.min(datagrams - for_streams) + moves);
+        let others = left(self.others, others + others.min(datagrams - for_streams));
         self.is_over = streams.is_none() || others.is_none();
         self.streams = streams.unwrap_or_default().min(STREAMS);
         self.others = others.unwrap_or_default().min(OTHERS);

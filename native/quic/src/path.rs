@@ -7,9 +7,13 @@
 //! datagram that it begins, pads all of them to 1200 bytes, and neither counts probes of the MTU nor answers to challenges from
 //! a third address. Another port of the validated host gets one datagram more: a NAT has changed it, behind the back of a client
 //! that may send too little to have the challenge.
+//!
+//! Each move makes the state of a path, and datagrams of 1200 bytes. An observer can forge moves, by copies of packets that come
+//! before the originals, and the peer must not pay (RFC 9000 section 9.3.3): those of further addresses are dropped.
 
 use std::mem;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use quinn_proto::{Connection, ConnectionStats};
 
@@ -19,6 +23,10 @@ use crate::endpoint::Transmit;
 const AMPLIFICATION: u64 = 3;
 /// Bytes that another port of the validated host is taken to have sent.
 const KNOWN_HOST: u64 = 500;
+/// Moves to claimed addresses at once.
+const MOVES: u64 = 20;
+/// The time that gives back one.
+const TIME: Duration = Duration::from_secs(1);
 
 /// The addresses of one connection.
 pub(crate) struct Path {
@@ -31,6 +39,8 @@ pub(crate) struct Path {
     asks: bool,
     /// Answers to challenges that had come when datagrams were made last.
     answers: u64,
+    /// Moves that are left, as of that time.
+    moves: (u64, Instant),
 }
 
 /// An address that is not validated, with the bytes from it and to it.
@@ -52,9 +62,16 @@ impl Claim {
 }
 
 impl Path {
-    pub(crate) const fn new(address: SocketAddr) -> Self {
+    pub(crate) const fn new(address: SocketAddr, now: Instant) -> Self {
         let claim = Claim::new(address, 0);
-        Self { validated: address, current: address, claims: (claim, claim), asks: false, answers: 0 }
+        Self {
+            validated: address,
+            current: address,
+            claims: (claim, claim),
+            asks: false,
+            answers: 0,
+            moves: (MOVES, now),
+        }
     }
 
     /// The last address that the peer has shown to be its own.
@@ -69,6 +86,21 @@ impl Path {
         self.current != self.validated
     }
 
+    /// Whether a datagram from this address is to be processed: one that may be a move, if one is left.
+    #[inline]
+    pub(crate) fn accepts(&mut self, from: SocketAddr, now: Instant) -> bool {
+        from == self.current || from == self.validated || self.has_moves(now)
+    }
+
+    #[cold]
+    fn has_moves(&mut self, now: Instant) -> bool {
+        let (left, since) = &mut self.moves;
+        let passed = now.saturating_duration_since(*since).as_secs() / TIME.as_secs();
+        *since += TIME * u32::try_from(passed).unwrap_or(u32::MAX);
+        *left = left.saturating_add(passed).min(MOVES);
+        *left > 0
+    }
+
     /// A datagram of this size has come.
     #[inline]
     pub(crate) fn note_received(&mut self, from: SocketAddr, size: usize) {
@@ -77,13 +109,14 @@ impl Path {
         }
     }
 
-    /// Datagrams go to this address now: whether that is new, and only claimed.
+    /// Datagrams go to this address now.
     #[inline]
-    pub(crate) fn follow(&mut self, address: SocketAddr) -> bool {
+    pub(crate) fn follow(&mut self, address: SocketAddr) {
         let before = mem::replace(&mut self.current, address);
-        let is_claimed = before != address && self.is_claimed();
-        self.asks |= is_claimed && before == self.validated;
-        is_claimed
+        if before != address && self.is_claimed() {
+            self.moves.0 = self.moves.0.saturating_sub(1);
+            self.asks |= before == self.validated;
+        }
     }
 
     /// Whether a datagram of the largest size has to wait until more has come from the current address, which is claimed.
