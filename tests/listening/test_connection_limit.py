@@ -357,7 +357,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[tuple[Server, ConnectionLimit]]:
     """A server that counts; nothing is left of its connections in the end."""
-    config = Config(app, **{"port": 0, "log_config": None, "lifespan": "off", **settings})
+    config = Config(**{"app": app, "port": 0, "log_config": None, "lifespan": "off", **settings})
     server = Server(config)
     server.metrics_page = Page.make()
     task = asyncio.create_task(server.serve())
@@ -448,6 +448,28 @@ async def test_connections_that_linger_leave_their_place_to_others(
                     assert b" 503 " in await refused.reads(b"\r\n")
         await wait_until(lambda: not server.server_state.connections)
         assert not server.server_state.lingering
+
+
+async def test_connection_keeps_its_place_until_the_kernel_has_its_response(
+    http_protocol_cls: Any, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D10: clients that do not read made a process hold three times as many responses as the limit allows."""
+
+    async def send_much(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(32 * 1024 * 1024)})
+
+    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 0.05)
+    async with serving(app=send_much, limit_connections=2, http=http_protocol_cls) as (server, counter):
+        state = server.server_state
+        with Client(server, b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n") as client:
+            await wait_until(lambda: state.total_requests == 1)
+            await asyncio.sleep(0.2)  # the next look at it
+            assert (counter.count, counter._lingering.total, len(state.lingering)) == (1, 0, 0)
+            assert state.is_full(1)
+            await client.reads_to_end()
+        await wait_until(lambda: not state.connections)
+        assert not state.lingering
 
 
 async def test_connections_that_wait_do_not_hold_up_the_end(reader: str) -> None:

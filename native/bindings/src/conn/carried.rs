@@ -237,8 +237,11 @@ pub(crate) trait Carried: Sized {
         Ok(waiting.unwrap_or_default() > 0)
     }
 
-    /// Its last response is sent: another connection may have its place.
+    /// It lingers: once the kernel has its last response, another connection may have its place.
     fn note_linger(&self, py: Python<'_>) -> PyResult<()> {
+        if self.on_carrier(py, |carrier| carrier.waiting(py))?.is_none_or(|waiting| waiting > 0) {
+            return Ok(());
+        }
         let protocol = self.sides().protocol(py);
         protocol.map_or(Ok(()), |protocol| self.hub().connections.linger(protocol.bind(py)))
     }

@@ -171,6 +171,7 @@ impl Connection {
         if !self.reader.still_reads(py, self, self.ending.get() != Ending::None)? {
             return self.abort(py);
         }
+        self.note_linger(py)?;
         self.deadline.set(Some(self.core.hub.deadlines.now() + self.core.settings.last_call));
         self.watch(py)
     }

@@ -135,13 +135,13 @@ impl Connection {
             && self.can_linger(py)?
         {
             self.life.set(Life::Lingering);
-            self.note_linger(py)?;
             // Before the transport is used: the peer may be gone unnoticed.
             let now = self.core.hub.deadlines.now();
             self.deadline.set(Some(now + patience));
             self.lingers_until.set(Some(now + longest));
             self.watch(py)?;
             self.on_carrier(py, |carrier| carrier.write_eof(py))?;
+            self.note_linger(py)?;
             return self.resume_reading(py);
         }
         if self.life.replace(Life::Closed) == Life::Closed {

@@ -150,7 +150,11 @@ impl Connection {
     #[cold]
     fn linger_is_due(&self, py: Python<'_>) -> PyResult<()> {
         let stops = !matches!(self.ending.get(), Ending::None | Ending::Due);
-        if self.waits.reader.still_reads(py, self, stops)? { self.wait_for_last_call(py) } else { self.abort(py) }
+        if !self.waits.reader.still_reads(py, self, stops)? {
+            return self.abort(py);
+        }
+        self.note_linger(py)?;
+        self.wait_for_last_call(py)
     }
 
     // For the client to read the output.

@@ -207,7 +207,6 @@ impl Connection {
         if linger && self.core.is_real && !self.has_all.get() && self.can_linger(py)? {
             // Closing with unread input makes the kernel reset the connection, and the peer may lose the answer.
             self.life.set(Life::Lingering);
-            self.note_linger(py)?;
             // Before the transport is used: the peer may be gone unnoticed.
             let settings = &self.core.settings;
             // A client that has broken the protocol may still be sending; others close theirs, or keep it in a pool.
@@ -215,6 +214,7 @@ impl Connection {
             self.waits.input.set(Some(self.core.hub.deadlines.now() + patience));
             self.watch(py)?;
             self.on_carrier(py, |carrier| carrier.write_eof(py))?;
+            self.note_linger(py)?;
             return self.resume_reading(py);
         }
         self.waits.input.set(None);

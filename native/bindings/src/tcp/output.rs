@@ -288,6 +288,8 @@ impl Socket {
         }
         if self.outgoing.writing.get() == Writing::Ending {
             self.outgoing.writing.set(Writing::Ended);
+            let slot = self.who.slot.borrow().as_ref().map(|slot| slot.clone_ref(py));
+            slot.map_or(Ok(()), |slot| slot.linger(py))?;
             let ended = self.descriptor().map_or(Ok(()), |descriptor| descriptor.end_output());
             if let Err(error) = ended {
                 return self.lose(py, Some(os_error(&error)));
@@ -316,8 +318,6 @@ impl Socket {
             return Ok(());
         }
         self.outgoing.writing.set(Writing::Ending);
-        let slot = self.who.slot.borrow().as_ref().map(|slot| slot.clone_ref(py));
-        slot.map_or(Ok(()), |slot| slot.linger(py))?;
         if self.waiting() == 0 { self.written(py) } else { Ok(()) }
     }
 }

@@ -66,7 +66,6 @@ class Closing:
             how = AT_ONCE  # asyncio's transports of TLS read on by themselves, if nothing but the client's end comes
         if how and self._input.end is not HERE and state < LINGER and carrier.can_linger():
             reader.state = LINGER
-            self._lingering.add(carrier)
             # Before using the transport: the peer may have disconnected without notice.
             if carrier.ends_as_a_whole:
                 # It has no end of its output that leaves the input open, so it is closed as soon as nothing more comes.
@@ -74,6 +73,7 @@ class Closing:
             else:
                 deadline.set(Waits.LINGER, self._longest() if how is AMID_BODY else limits.LAST_REQUEST_SECONDS)
                 carrier.attempt(carrier.transport.write_eof)
+            self._note_linger()
             self._input.resume()
         else:
             reader.state = CLOSED
@@ -101,6 +101,12 @@ class Closing:
         """Seconds for a client that is still sending; a server that ends does not wait for the rest of a body."""
         return limits.LINGER_SECONDS if self.ending is ENDING_NONE else limits.LAST_REQUEST_SECONDS
 
+    def _note_linger(self) -> None:
+        """Let another connection have the place of this one, once the kernel has its last response."""
+        # It may have been lost meanwhile.
+        if self._reader.state is LINGER and not unsent_by_process(self._carrier.transport):
+            self._lingering.add(self._carrier)
+
     def has_lingered(self) -> None:
         """The client has not ended its side after the last output: close, unless it is still reading that.
 
@@ -114,6 +120,7 @@ class Closing:
         if not rest:
             carrier.abort()
             return
+        self._note_linger()
         if not carrier.awaits_reader:
             carrier.await_reader()
         self._deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
