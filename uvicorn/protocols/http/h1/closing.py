@@ -73,7 +73,7 @@ class Closing:
             else:
                 deadline.set(Waits.LINGER, self._longest() if how is AMID_BODY else limits.LAST_REQUEST_SECONDS)
                 carrier.attempt(carrier.transport.write_eof)
-            self._note_linger()
+            carrier.attempt(self._note_linger)
             self._input.resume()
         else:
             reader.state = CLOSED
