@@ -328,11 +328,21 @@ def test_child_that_answers_writes_its_stacks_down_itself(
     for _ in range(2):
         answering.ask_for_stacks()
         wait_for(recorder.has_stacks)
-    answering.insist_on_stacks()
+    assert not answering.insist_on_stacks()
     assert not signals
     assert "in test_child_that_answers_writes_its_stacks_down_itself\n" in answering.take_stacks()
-    answering.insist_on_stacks()
+    os.write(
+        recorder._descriptor, b"Fatal Python error: Aborted\n\nStack (most recent call first):\n  File"
+    )  # another's
+    assert answering.insist_on_stacks()
     assert signals == [STACKS_SIGNAL]
+    assert answering.is_writing()
+    os.write(recorder._descriptor, b"\nCurrent thread 0x1 (most recent call first):\n  File")
+    assert answering.is_writing()
+    assert not answering.is_writing()
+    assert answering.take_stacks() == "Current thread 0x1 (most recent call first):\n  File"
+    answering._pulse = recorder.pulse()
+    assert not answering.insist_on_stacks(), "its process does not run"
 
 
 def test_child_says_for_how_long_its_loop_is_blocked(worker: ProcessWorker) -> None:

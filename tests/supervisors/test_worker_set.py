@@ -41,6 +41,8 @@ class FakeWorker:
         self.deadline: float | None = None
         self.has_pulse: bool | None = None
         self.blocked: float | None = None
+        self.seems_to_write = False
+        self.writes = 0
         self.stacks = ""
         self.excused = 0.0
         self.log: list[str] = []
@@ -97,8 +99,14 @@ class FakeWorker:
     def ask_for_stacks(self) -> None:
         self.log.append("stacks")
 
-    def insist_on_stacks(self) -> None:
+    def insist_on_stacks(self) -> bool:
         self.log.append("stacks!")
+        self.writes = 2
+        return self.seems_to_write
+
+    def is_writing(self) -> bool:
+        self.writes -= 1
+        return self.writes > 0
 
     def take_stacks(self) -> str:
         stacks, self.stacks = self.stacks, ""
@@ -1330,6 +1338,18 @@ def test_worker_that_does_not_end_is_killed(log: pytest.LogCaptureFixture) -> No
     bench.watch(after=0.1)
     assert bench.made[1].log[-3:] == ["stacks!", "kill", "wait"]
     assert log.messages == ["Child process [2] did not end in time, killing it (timeout_graceful_shutdown)."]
+
+
+def test_workers_that_are_killed_together_write_their_stacks_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """X6: a frozen group of sixteen kept the parent from its signals for four seconds."""
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    bench = Bench(4).serving()
+    for worker in bench.made:
+        worker.silent = worker.seems_to_write = True
+    bench.watch()
+    assert len(waits) == 2
+    assert all(worker.log.index("stacks!") < worker.log.index("kill") for worker in bench.made[:4])
 
 
 @pytest.mark.parametrize("is_silent", [True, False])

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import re
 import signal
 import struct
 import sys
@@ -41,8 +42,8 @@ MOST_TEXT = 64 * 1024
 MOST_THREADS = MOST_FRAMES = 100
 """Threads of a process and frames of a thread that are written down, as by `faulthandler`."""
 
-STACKS_TIME, STACKS_LOOK = 0.25, 0.02
-"""Seconds that a signal handler has to write stacks down, and between two checks whether it still writes."""
+_STACK = re.compile(r"^(?:Current thread|Thread) 0x.*\n?(?:  .*\n?)*", re.MULTILINE)
+"""The stack of one thread, as it is written for the log; that of a crash begins otherwise."""
 
 CRASH = "Fatal Python error"
 """How the text of `faulthandler` begins when a signal ends the process."""
@@ -153,20 +154,16 @@ class Recorder:
 
     def has_stacks(self) -> bool:
         """Tell whether any were written since the last `take_stacks`."""
-        return bool(self._read(1, _PULSE.size))
+        return bool(_STACK.search(self._text()))
 
-    def await_stacks(self) -> None:
-        """Wait until a signal handler has written stacks, which takes it many steps, or seems to write none."""
-        size = _PULSE.size
-        for _ in range(round(STACKS_TIME / STACKS_LOOK)):
-            time.sleep(STACKS_LOOK)
-            before, size = size, os.fstat(self._descriptor).st_size
-            if size == before > _PULSE.size:
-                return
+    @property
+    def size(self) -> int:
+        """Bytes that were written; it grows while a signal handler writes stacks, which takes it many steps."""
+        return os.fstat(self._descriptor).st_size
 
     def take_stacks(self) -> str:
-        """Return the text written since the last call, without that of a crash."""
-        return _shortened(self._take().partition(CRASH)[0].rstrip())
+        """Return those written since the last call, without that of a crash, which may be another process's."""
+        return _shortened("\n\n".join(stack.rstrip() for stack in _STACK.findall(self._take())))
 
     def take_crash(self) -> str:
         """Return what the last fatal signal has written; empty if none has."""
@@ -174,13 +171,14 @@ class Recorder:
         return (crash + stack)[:MOST_TEXT]
 
     def _take(self) -> str:
-        if sys.platform == "win32":
-            return ""
-        data = self._read(os.fstat(self._descriptor).st_size, _PULSE.size)
-        if data:
+        text = self._text()
+        if text:
             self._clear()
+        return text
+
+    def _text(self) -> str:
         # A child that writes while this is cleared leaves a hole in front.
-        return data.decode(errors="replace").strip("\0\n")
+        return self._read(self.size, _PULSE.size).decode(errors="replace").strip("\0\n")
 
     def _clear(self) -> None:
         if sys.platform != "win32":

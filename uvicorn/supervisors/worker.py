@@ -148,11 +148,14 @@ class Worker(Protocol):
     def ask_for_stacks(self) -> None:
         """Have it write down the stacks of its threads, if it answers."""
 
-    def insist_on_stacks(self) -> None:
+    def insist_on_stacks(self) -> bool:
         """Have it write them down, unless it has, whatever its interpreter is doing: only before it is killed.
 
-        Waits for a moment until they are there.
+        Returns whether it may be writing, which takes a moment.
         """
+
+    def is_writing(self) -> bool:
+        """Whether it has written nothing since `insist_on_stacks`, or more since the last call."""
 
     def take_stacks(self) -> str:
         """Return the stacks written down since the last call."""
@@ -238,6 +241,7 @@ class ProcessWorker:
         self._heartbeat = Heartbeat(config.timeout_worker_healthcheck)
         self._recorder = Recorder.make()
         self._pulse = 0  # when it had been silent for a while
+        self._written = 0  # bytes of stacks, when they were looked at last
         self._blockades: dict[int, Blockade] = {}  # by the place of the event loop
         self._untold: list[tuple[float, str]] = []  # blockades, and their stacks
         self._stage = Stage.STARTING
@@ -627,17 +631,26 @@ class ProcessWorker:
         self.take_stacks()  # those of another time
         self._tell(STACKS)
 
-    def insist_on_stacks(self) -> None:
-        """Have the child write them down in a signal handler, unless it has, and wait a moment until they are there.
+    def insist_on_stacks(self) -> bool:
+        """Have the child write them down in a signal handler, unless it has; whether it may be writing.
 
         That reads the frames of threads that run, which can end the process, and cuts short whatever call it waits in.
         """
-        # Before the first beat of its pulse the signal would kill it.
-        if self._recorder is None or STACKS_SIGNAL is None or not self._recorder.pulse():
-            return
-        if not self._recorder.has_stacks():
-            self._signal(STACKS_SIGNAL)
-            self._recorder.await_stacks()
+        # Before the first beat of its pulse the signal would kill it; a process that does not run handles none.
+        if self._recorder is None or STACKS_SIGNAL is None or not self._recorder.pulse() or self.has_pulse is False:
+            return False
+        if self._recorder.has_stacks():
+            return False
+        self._written = self._recorder.size
+        self._signal(STACKS_SIGNAL)
+        return True
+
+    def is_writing(self) -> bool:
+        """Whether the child has written nothing since `insist_on_stacks`, or more since the last call."""
+        if self._recorder is None:
+            return False
+        before, self._written = self._written, self._recorder.size
+        return self._written != before or not self._recorder.has_stacks()
 
     def take_stacks(self) -> str:
         """Return the stacks that the child has written down since the last call."""

@@ -59,6 +59,9 @@ STEADY = 10.0
 LAST_WORDS = 0.5
 """Seconds before a late worker is killed, when it is asked for its stacks."""
 
+STACKS_TIME, STACKS_INTERVAL = 0.25, 0.02
+"""Seconds that workers have to write their stacks before they are killed, and between two checks whether they have."""
+
 GRACEFUL = (0, -signal.SIGTERM, -signal.SIGINT)
 """Exit statuses of a server after a graceful shutdown."""
 
@@ -399,19 +402,23 @@ class WorkerSet(Generic[W]):
                 if member.limits.memory is not None and member.worker.exitcode is None:
                     member.memory = member.worker.memory()
                     self._sample_at = now + SAMPLE_INTERVAL
+        doomed: list[tuple[Member[W], str, str]] = []
         for member in self._in_charge:
             worker = member.worker
             if worker.exitcode is not None:
                 self._bury(member, now)
             elif worker.is_silent(now):
-                self._bury(member, now, "unresponsive", f"does not answer{_why(worker)}")
+                doomed.append((member, "unresponsive", f"does not answer{_why(worker)}"))
             elif self._is_late(member, now):
                 if worker.stage is Stage.STARTING:
-                    self._bury(member, now, "startup", f"was not ready within {self._ready_timeout:g} seconds")
+                    doomed.append((member, "startup", f"was not ready within {self._ready_timeout:g} seconds"))
                 else:  # it has ended by itself, but something keeps it from exiting
-                    self._bury(member, now, "deadline", LATE)
+                    doomed.append((member, "deadline", LATE))
             elif now >= self._retire_at and (reason := self._reason_to_recycle(member, now)) is not None:
                 member.reason, member.turn = reason, now
+        _insist_on_stacks([member.worker for member, _, _ in doomed])
+        for member, cause, what in doomed:
+            self._bury(member, now, cause, what)
         if has_served and not self._in(Phase.SERVING) and not self.failed:
             self._report_outage()
 
@@ -545,7 +552,6 @@ class WorkerSet(Generic[W]):
 
     def _kill(self, member: Member[W]) -> None:
         member.phase = Phase.KILLED
-        member.worker.insist_on_stacks()
         member.worker.kill()
         member.worker.wait(KILL_WAIT)
 
@@ -586,16 +592,18 @@ class WorkerSet(Generic[W]):
         member.worker.terminate()
 
     def _look_after_ending(self, now: float) -> None:
+        late = [member for member in self._ending if member.worker.exitcode is None and self._is_late(member, now)]
+        _insist_on_stacks([member.worker for member in late])
         for member in self._ending:
-            if member.worker.exitcode is not None:
+            if member in late:
+                self._kill(member)
+                self._report_kill(member.worker, "deadline", LATE)
+            elif member.worker.exitcode is not None:
                 if member.phase is not Phase.BURIED:
                     self._report_end(member)
                 self._members.remove(member)
                 if not self.is_draining:  # otherwise its supervisor joins it
                     member.worker.join()
-            elif self._is_late(member, now):
-                self._kill(member)
-                self._report_kill(member.worker, "deadline", LATE)
 
     def _is_late(self, member: Member[W], now: float) -> bool:
         """Whether a worker is late to serve or to end; shortly before that, it is asked for its stacks."""
@@ -706,12 +714,22 @@ class WorkerSet(Generic[W]):
         message = "New child process [%d] %s; keeping worker [%d] and aborting the restart."
         self._tell(kind, new.worker, message, why, old.worker.pid, level=logging.ERROR, reason="startup")
         if kind == "kill":
-            new.worker.insist_on_stacks()
+            _insist_on_stacks([new.worker])
             self._log_stacks(new.worker, new.worker.take_stacks(), "was stuck")
         else:
             self._log_crash(new.worker)
         new.phase, new.told_at = Phase.KILLED, now
         new.worker.kill()
+
+
+def _insist_on_stacks(workers: Collection[Worker]) -> None:
+    """Have workers that are to be killed write down their stacks, and wait for all of them together."""
+    writing = [worker for worker in workers if worker.insist_on_stacks()]
+    for _ in range(round(STACKS_TIME / STACKS_INTERVAL)):
+        if not writing:
+            return
+        time.sleep(STACKS_INTERVAL)
+        writing = [worker for worker in writing if worker.is_writing()]
 
 
 def _how_ended(worker: Worker) -> str:
