@@ -158,6 +158,19 @@ def test_crash_and_stacks_are_told_apart() -> None:
     assert not made.has_stacks()
 
 
+def test_text_of_a_crash_is_limited() -> None:
+    """X6"""
+    made = make()
+    made._write_pulse(1)
+    os.lseek(made._descriptor, 8, os.SEEK_SET)
+    os.write(made._descriptor, b"Fatal Python error: Aborted\n\nStack" + b"  File\n" * MOST_TEXT)
+    text = made.take_crash()
+    assert text.startswith("Fatal Python error: Aborted\n")
+    assert len(text) == MOST_TEXT
+    assert made.take_crash() == ""
+    assert made.pulse() == 1
+
+
 def test_names_of_files_cannot_write_lines_of_the_log() -> None:
     """X6"""
     made = make()

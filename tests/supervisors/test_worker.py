@@ -331,9 +331,8 @@ def test_child_that_answers_writes_its_stacks_down_itself(
     assert not answering.insist_on_stacks()
     assert not signals
     assert "in test_child_that_answers_writes_its_stacks_down_itself\n" in answering.take_stacks()
-    os.write(
-        recorder._descriptor, b"Fatal Python error: Aborted\n\nStack (most recent call first):\n  File"
-    )  # another's
+    # Of a process that the application has forked.
+    os.write(recorder._descriptor, b"Fatal Python error: Aborted\n\nStack (most recent call first):\n  File")
     assert answering.insist_on_stacks()
     assert signals == [STACKS_SIGNAL]
     assert answering.is_writing()

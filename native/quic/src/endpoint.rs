@@ -118,6 +118,7 @@ pub struct Packet {
     pub(crate) remote: SocketAddr,
     /// Bytes of the datagram.
     pub(crate) size: usize,
+    /// When it was received.
     pub(crate) at: Instant,
 }
 

@@ -106,6 +106,7 @@ impl Connection {
         self.extend(py, after)
     }
 
+    /// Wait on, for as long from now.
     fn extend(&self, py: Python<'_>, after: Option<Duration>) -> PyResult<()> {
         let deadlines = &self.core.hub.deadlines;
         self.waits.input.set(after.map(|after| deadlines.now() + after));
