@@ -450,15 +450,33 @@ async def test_connections_that_linger_leave_their_place_to_others(
         assert not server.server_state.lingering
 
 
+async def send_much(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": bytes(32 * 1024 * 1024)})
+
+
+async def test_connection_leaves_its_place_as_soon_as_the_kernel_has_its_response(
+    http_protocol_cls: Any, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LIM-01: large responses kept it until the connection was looked at again."""
+    monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 3600.0)
+    settings: Any = {"limit_concurrency": 2, "limit_connections": 1000}
+    async with serving(app=send_much, **settings, http=http_protocol_cls) as (server, _):
+        state = server.server_state
+        with Client(server, b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n") as client:
+            await wait_until(lambda: state.total_requests == 1)
+            assert not state.lingering
+            await client.reads_to_end()
+            await wait_until(lambda: len(state.lingering) == 1)
+            assert len(state.connections) == 1
+        await wait_until(lambda: not state.connections)
+        assert not state.lingering
+
+
 async def test_connection_keeps_its_place_until_the_kernel_has_its_response(
     http_protocol_cls: Any, reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D10: clients that do not read made a process hold three times as many responses as the limit allows."""
-
-    async def send_much(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": bytes(32 * 1024 * 1024)})
-
     monkeypatch.setattr("uvicorn.rules.limits.LAST_REQUEST_SECONDS", 0.05)
     async with serving(app=send_much, limit_connections=2, http=http_protocol_cls) as (server, counter):
         state = server.server_state

@@ -276,6 +276,8 @@ class HTTPProtocol(Attributes):
         """The transport's buffer is low again."""
         if self._reader.state < LINGER:
             self._carrier.stop_awaiting_reader()
+        else:
+            self._carrier.attempt(self._closing.note_linger)
         self.flow.resume_writing()
 
     def data_received(self, data: bytes) -> None:

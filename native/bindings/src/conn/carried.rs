@@ -237,13 +237,17 @@ pub(crate) trait Carried: Sized {
         Ok(waiting.unwrap_or_default() > 0)
     }
 
-    /// It lingers: once the kernel has its last response, another connection may have its place.
+    /// It lingers: once the kernel has its last response, which [`resume_writing`](Self::resume_writing) reports if that is
+    /// later, another connection may have its place.
     fn note_linger(&self, py: Python<'_>) -> PyResult<()> {
-        if self.on_carrier(py, |carrier| carrier.waiting(py))?.is_none_or(|waiting| waiting > 0) {
-            return Ok(());
+        match self.on_carrier(py, |carrier| carrier.waiting(py))? {
+            None => Ok(()),
+            Some(0) => {
+                let protocol = self.sides().protocol(py);
+                protocol.map_or(Ok(()), |protocol| self.hub().connections.linger(protocol.bind(py)))
+            }
+            Some(_) => self.on_carrier(py, |carrier| carrier.pause_early(py)).map(drop),
         }
-        let protocol = self.sides().protocol(py);
-        protocol.map_or(Ok(()), |protocol| self.hub().connections.linger(protocol.bind(py)))
     }
 
     /// Take the protocol object out of the live connections.

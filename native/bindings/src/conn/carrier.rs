@@ -73,8 +73,12 @@ pub(crate) trait Carrier {
     fn unsent(&self, py: Python<'_>) -> PyResult<usize> {
         self.waiting(py)
     }
-    /// Hold back little output where it cannot be overtaken: at most `most` unsent bytes in the kernel, and ask writers
-    /// to pause at once.
+    /// Have writers pause while anything waits on this side of the kernel, and resume once nothing does.
+    fn pause_early(self: Rc<Self>, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
+    /// Hold back little output where it cannot be overtaken: at most `most` unsent bytes in the kernel, and pause writers
+    /// early.
     fn keep_little(self: Rc<Self>, _py: Python<'_>, _most: i32) -> PyResult<()> {
         Ok(())
     }

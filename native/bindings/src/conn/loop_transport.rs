@@ -104,6 +104,10 @@ impl Carrier for LoopTransport {
         self.ask(py, "uvicorn.serving.write_deadlines", "unsent")?.extract()
     }
 
+    fn pause_early(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.ask(py, "uvicorn.protocols.http.h1.carrier", "pause_early").map(drop)
+    }
+
     fn keep_little(self: Rc<Self>, py: Python<'_>, most: i32) -> PyResult<()> {
         let module = py.import("uvicorn.protocols.http.h1.carrier")?;
         module.call_method1("keep_little", (&self.transport, most)).map(drop)

@@ -158,6 +158,9 @@ impl Carried for Connection {
     }
 
     fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.life.get() == Life::Lingering {
+            self.note_linger(py)?;
+        }
         self.relieve(py)
     }
 

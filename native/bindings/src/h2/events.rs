@@ -196,8 +196,10 @@ impl Carried for Connection {
 
     fn resume_writing(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
         self.outflow.paused.set(false);
-        if self.is_closed() {
-            return Ok(());
+        match self.life.get() {
+            Life::Open => {}
+            Life::Lingering => return self.note_linger(py),
+            Life::Closed => return Ok(()),
         }
         self.waits.reader.stop();
         self.resume_reading(py)?;

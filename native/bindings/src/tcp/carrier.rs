@@ -78,11 +78,15 @@ impl Carrier for Socket {
         Ok(Socket::unsent(self))
     }
 
+    fn pause_early(self: Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.set_limits(py, 0, 0)
+    }
+
     fn keep_little(self: Rc<Self>, py: Python<'_>, most: i32) -> PyResult<()> {
         if let Some(descriptor) = self.descriptor() {
             descriptor.limit_unsent(most);
         }
-        self.set_limits(py, 0, 0)
+        self.pause_early(py)
     }
 
     #[inline]

@@ -21,6 +21,12 @@ from uvicorn.rules.limits import HIGH_WATER_LIMIT
 from uvicorn.serving.write_deadlines import reset_on_close, unsent_by_process
 
 
+def pause_early(transport: asyncio.Transport) -> None:
+    """Have `transport` pause writing while anything waits, and resume once nothing does."""
+    # Not 0: asyncio's and uvloop's TLS would pause a writer with nothing left to write, until its next write.
+    transport.set_write_buffer_limits(1)
+
+
 def keep_little(transport: asyncio.Transport, most: int) -> None:
     """Limit the output of `transport` that later output cannot overtake: in the kernel to `most` bytes beyond those in
     flight; and make it pause writing at once."""
@@ -28,8 +34,7 @@ def keep_little(transport: asyncio.Transport, most: int) -> None:
     if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
         with contextlib.suppress(OSError):  # sockets other than TCP
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, most)
-    # Not 0: asyncio's and uvloop's TLS would pause a writer with nothing left to write, until its next write.
-    transport.set_write_buffer_limits(1)
+    pause_early(transport)
 
 
 class Carrier:

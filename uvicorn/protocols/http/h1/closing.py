@@ -11,6 +11,7 @@ The states are those of `Reading`: a connection that lingers or is closed reads 
 from __future__ import annotations
 
 from uvicorn.protocols.http.cycle import COMPLETE
+from uvicorn.protocols.http.h1.carrier import pause_early
 from uvicorn.protocols.http.h1.deadline import Waits
 from uvicorn.protocols.http.h1.parts import ConnectionParts
 from uvicorn.protocols.http.h1.states import (
@@ -73,7 +74,7 @@ class Closing:
             else:
                 deadline.set(Waits.LINGER, self._longest() if how is AMID_BODY else limits.LAST_REQUEST_SECONDS)
                 carrier.attempt(carrier.transport.write_eof)
-            carrier.attempt(self._note_linger)
+            carrier.attempt(self.note_linger)
             self._input.resume()
         else:
             reader.state = CLOSED
@@ -101,11 +102,19 @@ class Closing:
         """Seconds for a client that is still sending; a server that ends does not wait for the rest of a body."""
         return limits.LINGER_SECONDS if self.ending is ENDING_NONE else limits.LAST_REQUEST_SECONDS
 
-    def _note_linger(self) -> None:
-        """Let another connection have the place of this one, once the kernel has its last response."""
+    def note_linger(self) -> None:
+        """Let another connection have the place of this one, once the kernel has its last response.
+
+        Call it when that resumes writing.
+        """
+        carrier = self._carrier
         # It may have been lost meanwhile.
-        if self._reader.state is LINGER and not unsent_by_process(self._carrier.transport):
-            self._lingering.add(self._carrier)
+        if self._reader.state is not LINGER:
+            return
+        if unsent_by_process(carrier.transport):
+            pause_early(carrier.transport)
+        else:
+            self._lingering.add(carrier)
 
     def has_lingered(self) -> None:
         """The client has not ended its side after the last output: close, unless it is still reading that.
@@ -120,7 +129,7 @@ class Closing:
         if not rest:
             carrier.abort()
             return
-        self._note_linger()
+        carrier.attempt(self.note_linger)
         if not carrier.awaits_reader:
             carrier.await_reader()
         self._deadline.set(Waits.LINGER, limits.LAST_REQUEST_SECONDS)
