@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.native.http2_client import CANCEL, HTTP2Client, connect, reset
+from tests.native.http2_client import CANCEL, NO_ERROR, HTTP2Client, connect, reset
 from tests.protocols.harness import Service, echo, respond, serve
 from tests.utils import turns, wait_until
 
@@ -71,6 +71,22 @@ async def test_stream_that_is_reset_waits_no_more(native: Any) -> None:
         assert (await client.answer(1)).body == b"/1"
         await client.pong()
         assert app.called == ["/1"]
+
+
+async def test_connection_that_exceeds_the_concurrency_ends_behind_its_responses(native: Any) -> None:
+    """LIM-01: it counts, so a client that asked again and again would keep others out."""
+    app = Doors()
+    async with serve(native, app, limit_concurrency=2, http2=True) as service:
+        client = await connect(service)
+        await client.send(client.head("/0"), client.head("/1"))
+        await wait_until(lambda: len(service.state.tasks) == 2)
+        assert (await client.ask("/2")).status == 503
+        assert app.called == ["/0", "/1"]
+        app.door("/0").set()
+        app.door("/1").set()
+        assert [(await client.answer(stream)).body for stream in (1, 3)] == [b"/0", b"/1"]
+        assert (await client.end()).code == NO_ERROR
+        await wait_until(lambda: not service.state.connections)
 
 
 @pytest.mark.parametrize("end", ["turn", "reset", "refused"])

@@ -247,6 +247,12 @@ impl Runner {
         Ok(at_work.is_none() && !self.reentrance.is_given(host, py)?)
     }
 
+    /// Whether [`app_for`](Self::app_for) found no room for the request.
+    #[inline]
+    pub(crate) fn turns_away(&self, app: &Py<PyAny>) -> bool {
+        app.is(&self.unavailable_app)
+    }
+
     fn is_over_limit(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(limit) = self.host.settings.limit_concurrency else { return Ok(false) };
         let over = self.host.state.bind(py).call_method1(intern!(py, "is_full"), (limit,))?.is_truthy()?;
@@ -285,7 +291,7 @@ impl Runner {
 
     /// Whether the server answers instead of an application.
     fn is_its_own(&self, py: Python<'_>, app: &Py<PyAny>) -> bool {
-        app.is(&self.unavailable_app) || self.mounts.as_ref().is_some_and(|mounts| mounts.has_made(app.bind(py)))
+        self.turns_away(app) || self.mounts.as_ref().is_some_and(|mounts| mounts.has_made(app.bind(py)))
     }
 
     /// Answer a request for which there is no room, if that is still possible: once its client has read all output, so

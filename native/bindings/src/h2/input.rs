@@ -9,7 +9,7 @@ use wire::fields::Key;
 use wire::h2::{Event, Head, Progress, Scratch, StreamId};
 
 use super::connection::{Connection, State, Stream};
-use super::states::{Awaits, Presence};
+use super::states::{Awaits, Ending, Presence};
 use crate::asgi::runner::Runner;
 use crate::asgi::scope::Request;
 use crate::base::names::Names;
@@ -261,6 +261,14 @@ impl Starts for Connection {
         }
         let waiting = self.on_carrier(py, |carrier| carrier.waiting(py))?;
         Ok(waiting.unwrap_or_default() > 0)
+    }
+
+    #[cold]
+    fn make_room(&self, py: Python<'_>) -> PyResult<()> {
+        match self.ending.get() {
+            Ending::None | Ending::Due | Ending::Announced | Ending::Heard => self.end_requests(py),
+            Ending::LastCall | Ending::Last | Ending::Now => Ok(()),
+        }
     }
 
     fn open_websocket(&self, py: Python<'_>, id: StreamId, opening: &Opening) -> PyResult<()> {

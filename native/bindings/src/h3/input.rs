@@ -13,7 +13,7 @@ use wire::limits::table::HIGH_WATER_LIMIT as HIGH_WATER;
 use wire::method::Method;
 
 use super::connection::{Connection, Stream};
-use super::states::{Awaits, Reading};
+use super::states::{Awaits, Ending, Reading};
 use crate::asgi::refused::Refused;
 use crate::asgi::runner::Runner;
 use crate::asgi::scope::Request;
@@ -423,6 +423,11 @@ impl Starts for Connection {
     #[cold]
     fn holds_some(&self, _py: Python<'_>) -> PyResult<bool> {
         Ok(self.held_bodies().0 > 0)
+    }
+
+    #[cold]
+    fn make_room(&self, py: Python<'_>) -> PyResult<()> {
+        if self.ending.get() == Ending::Now { Ok(()) } else { self.end_requests(py) }
     }
 
     fn open_websocket(&self, py: Python<'_>, id: StreamId, opening: &Opening) -> PyResult<()> {

@@ -62,6 +62,8 @@ pub(crate) trait Starts: Carried + 'static {
     fn has_asked(&self) -> bool;
     /// Whether its client has unread output.
     fn holds_some(&self, py: Python<'_>) -> PyResult<bool>;
+    /// There are too many connections: take no further request, and close behind the last response.
+    fn make_room(&self, py: Python<'_>) -> PyResult<()>;
     /// Open a WebSocket on the stream that requested one.
     fn open_websocket(&self, py: Python<'_>, id: Self::Id, opening: &Opening) -> PyResult<()>;
     /// Other connections have had their turn.
@@ -83,6 +85,9 @@ pub(crate) trait Starts: Carried + 'static {
             match what {
                 Wanted::Response { exchange, look } => {
                     let app = runner.app_for(py, &exchange, look)?;
+                    if runner.turns_away(&app) {
+                        self.make_room(py)?;
+                    }
                     runner.serve(py, exchange, app, self.start(), eager)?;
                 }
                 Wanted::WebSocket(opening) => self.open_websocket(py, id, &opening)?,
