@@ -72,6 +72,7 @@ class HTTP3Client(QuicConnectionProtocol):
         self.ended: ConnectionTerminated | None = None
         self.control = b""
         """What the server's control stream has brought."""
+        self._received: dict[int, int] = defaultdict(int)
         self._events: dict[int, asyncio.Queue[Any]] = defaultdict(asyncio.Queue)
 
     def quic_event_received(self, event: Any) -> None:
@@ -80,8 +81,10 @@ class HTTP3Client(QuicConnectionProtocol):
             self.ended = event
             for events in self._events.values():
                 events.put_nowait(event)
-        if isinstance(event, StreamDataReceived) and event.stream_id == CONTROL:
-            self.control += event.data
+        if isinstance(event, StreamDataReceived):
+            self._received[event.stream_id] += len(event.data)
+            if event.stream_id == CONTROL:
+                self.control += event.data
         if isinstance(event, StreamReset | StopSendingReceived):
             self._events[event.stream_id].put_nowait(event)
         for one in self.http.handle_event(event):
@@ -107,6 +110,10 @@ class HTTP3Client(QuicConnectionProtocol):
         if stop:
             self._quic.stop_stream(stream, REQUEST_CANCELLED)
         self.transmit()
+
+    def received(self, stream: int) -> int:
+        """Bytes that have come on a stream."""
+        return self._received[stream]
 
     async def next(self, stream: int) -> Any:
         """What comes next on a stream."""
@@ -190,6 +197,11 @@ class Service:
         """Have so many seconds pass at once for the deadlines of connections."""
         settings: Any = self.state.protocol_settings
         settings.advance(seconds)
+
+    def hold_clock(self) -> None:
+        """Have no other time pass for them."""
+        settings: Any = self.state.protocol_settings
+        settings.hold_clock()
 
     async def idle(self) -> None:
         """Wait until no connection and no task is left."""

@@ -283,10 +283,99 @@ async def test_a_client_that_does_not_read_pauses_its_application(
             await turns(50)
         assert 0 < sent < 1_000_000
         assert service.state.tasks
+        service.pass_time(31)  # it has acknowledged what it got
+        await turns(50)
+        assert service.state.tasks
         service.pass_time(31)
         answer = await client.answer(stream)
         assert answer.reset == REQUEST_CANCELLED
         await wait_until(lambda: not service.state.tasks)
+
+
+async def test_a_response_waits_for_windows_while_its_client_acknowledges(tls_certificate: trustme.LeafCert) -> None:
+    """A slow client may take minutes to open its windows."""
+    window = 900_000
+    async with (
+        serve(respond(bytes(2_000_000)), tls_certificate, timeout_write=30) as service,
+        service.connect(max_data=window, max_stream_data=window) as client,
+    ):
+        quic: Any = client._quic
+        for name in ("_write_connection_limits", "_write_stream_limits"):
+            setattr(quic, name, lambda **arguments: None)
+        write_ack_frame = quic._write_ack_frame
+        acknowledges = False
+
+        def write_ack_frame_or_none(builder: Any, space: Any, now: float) -> None:
+            if acknowledges:
+                write_ack_frame(builder=builder, space=space, now=now)
+            space.ack_at = None
+
+        async def acknowledge() -> None:
+            nonlocal acknowledges
+            acknowledges = True
+            list(quic._spaces.values())[-1].ack_at = 0.0
+            client.transmit()
+            acknowledges = False
+            await turns(50)
+
+        quic._write_ack_frame = write_ack_frame_or_none
+        stream, rounds = client.send(), 0
+        await turns(50)
+        while client.received(stream) < window - 1000:
+            await acknowledge()
+            service.pass_time(20)
+            await turns(50)
+            rounds += 1
+            assert service.state.connections
+        assert rounds > 3
+        answer = asyncio.ensure_future(client.answer(stream))
+        for _ in range(8):  # all is acknowledged, and the window stays closed
+            await acknowledge()
+            service.pass_time(31)
+            await turns(50)
+        assert (await answer).reset == REQUEST_CANCELLED
+
+
+async def test_a_response_does_not_live_on_what_is_acknowledged_of_others(tls_certificate: trustme.LeafCert) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await respond(bytes(int(scope["path"][1:])))(scope, receive, send)
+
+    async with (
+        serve(app, tls_certificate, timeout_write=30, timeout_keep_alive=3600) as service,
+        service.connect(max_stream_data=100_000) as client,
+    ):
+        quic: Any = client._quic
+        quic._write_stream_limits = lambda **arguments: None
+        stream = client.send("/400000")
+        answer = asyncio.ensure_future(client.answer(stream))
+        for _ in range(8):
+            assert len((await client.ask("/90000")).body) == 90_000
+            service.pass_time(16)
+            await turns(50)
+        assert (await answer).reset == REQUEST_CANCELLED
+        assert client.ended is None
+
+
+async def test_a_connection_that_exceeds_the_concurrency_ends(tls_certificate: trustme.LeafCert) -> None:
+    """LIM-01: it counts, so a client that asked again and again would keep others out."""
+    goes_on = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await goes_on.wait()
+        await respond(b"ok")(scope, receive, send)
+
+    async with (
+        serve(app, tls_certificate, limit_concurrency=2) as service,
+        service.connect() as client,
+    ):
+        streams = [client.send(), client.send()]
+        await wait_until(lambda: len(service.state.tasks) == 2)
+        assert (await client.ask()).status == 503
+        assert (await client.answer(client.send())).reset == REQUEST_REJECTED
+        goes_on.set()
+        assert [(await client.answer(stream)).body for stream in streams] == [b"ok", b"ok"]
+        assert await client.end() == NO_ERROR
+        assert client.control.endswith(go_away(12))
 
 
 async def test_an_application_that_does_not_read_pauses_its_client(tls_certificate: trustme.LeafCert) -> None:
@@ -391,6 +480,7 @@ async def test_only_acknowledgements_keep_a_connection_whose_last_response_is_on
 
     timeouts = {"timeout_keep_alive": 3, "timeout_write": 20}
     async with serve(app, tls_certificate, **timeouts) as service, service.connect() as client:
+        service.hold_clock()
         quic: Any = client._quic
         write_ack_frame = quic._write_ack_frame
         acknowledges = True
@@ -412,7 +502,7 @@ async def test_only_acknowledgements_keep_a_connection_whose_last_response_is_on
         quic._write_ack_frame = write_ack_frame_or_none
         assert (await client.ask("/1")).status == 200
         acknowledges = False
-        large = client.send("/300000")
+        large = client.send("/900000")
         await turns(50)
         for _ in range(4):
             await ping(with_acknowledgement=True)
@@ -423,15 +513,21 @@ async def test_only_acknowledgements_keep_a_connection_whose_last_response_is_on
             service.pass_time(4)
             await turns(50)
         assert client.ended is None
-        acknowledges = True
         await ping(with_acknowledgement=True)
-        assert len((await client.answer(large)).body) == 300_000
+        acknowledges = True
+        assert len((await client.answer(large)).body) == 900_000
+        service.pass_time(2)
+        await turns(50)
+        acknowledges = False
         small = client.send("/1")
         assert (await client.answer(small)).status == 200
-        for _ in range(6):
-            assert client.ended is None
+        passes = 0
+        while service.state.connections and passes < 12:
             await ping(with_acknowledgement=False)
             service.pass_time(4)
+            await turns(50)
+            passes += 1
+        assert 6 <= passes < 12
         assert await client.end() == NO_ERROR
         await service.idle()
 

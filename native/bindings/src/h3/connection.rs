@@ -31,7 +31,9 @@ use quic::Bytes;
 use wire::h3::{Connection as Wire, StreamId, UniStream};
 
 use super::core::Core;
+use super::deadline::Taking;
 use super::queue::Queue;
+use super::sent::Sent;
 use super::states::{Awaits, Ending, Reading};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
@@ -126,8 +128,9 @@ pub(crate) struct Connection {
     pub(super) own: OnceCell<Weak<Connection>>,
     /// The status of the last request that was refused, if that was in this turn.
     pub(super) refused: Cell<u16>,
-    /// Room for pieces on their way, empty between calls.
+    /// Room for pieces on their way, and for QUIC's copies of them, empty between calls.
     pub(super) chunks: Cell<Vec<Bytes>>,
+    pub(super) copies: Cell<Vec<Bytes>>,
 }
 
 /// The state of one request of a connection that `wire` does not have.
@@ -152,9 +155,11 @@ pub(super) struct Stream {
     /// The WebSocket on it, if it is a tunnel.
     pub(super) channel: OnceCell<Box<Channel>>,
     pub(super) deadlines: StreamDeadlines,
-    /// Bytes that QUIC has taken, and that it had when the time for more began.
-    pub(super) sent: Cell<usize>,
-    pub(super) sent_before: Cell<usize>,
+    /// What QUIC has taken.
+    pub(super) sent: RefCell<Sent>,
+    /// What the client had acknowledged when its time to take more began, and whether QUIC could take some meanwhile.
+    pub(super) taking: Cell<Option<Taking>>,
+    pub(super) was_writable: Cell<bool>,
 }
 
 impl Stream {
@@ -173,8 +178,9 @@ impl Stream {
             is_blocked: Cell::new(false),
             channel: OnceCell::new(),
             deadlines: StreamDeadlines::default(),
-            sent: Cell::new(0),
-            sent_before: Cell::new(0),
+            sent: RefCell::default(),
+            taking: Cell::default(),
+            was_writable: Cell::default(),
         }
     }
 }
@@ -231,6 +237,7 @@ impl Connection {
             own: OnceCell::new(),
             refused: Cell::new(0),
             chunks: Cell::default(),
+            copies: Cell::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 //! client is still there.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use wire::error::Refusal;
@@ -26,6 +26,20 @@ const LAST_ROUND_TRIPS: u32 = 3;
 
 /// Round trips within which a packet that is lost and sent again is mostly acknowledged.
 const ROUND_TRIPS: u32 = 8;
+
+/// So long may a client acknowledge enough of a connection, but too little of one response, which waits for its windows or behind
+/// others. The last piece that was sent of it may take a minute, at the lowest rate.
+const BEHIND_OTHERS: Duration = Duration::from_secs(300);
+
+/// What a client had acknowledged when its time to take more of a response began.
+#[derive(Clone, Copy)]
+pub(super) struct Taking {
+    since: Instant,
+    /// Bytes of the response.
+    of_stream: usize,
+    /// Bytes of all, when that time was last extended.
+    of_connection: u64,
+}
 
 impl Patient for Connection {
     #[inline]
@@ -124,13 +138,17 @@ impl Connection {
     /// The client has not sent the awaited input.
     #[cold]
     fn input_is_due(&self, py: Python<'_>) -> PyResult<()> {
+        let has_all = self.outflow.unacknowledged.borrow().is_empty();
         if !self.is_open() {
             Ok(())
         } else if self.ending.get() == Ending::LastCall {
             self.end_requests(py)
-        } else if !self.outflow.unacknowledged.borrow().is_empty() && self.still_reads() {
+        } else if !has_all && self.still_reads() {
             // Its last response is on its way.
             self.extend(py, Some(self.some_time()))
+        } else if has_all && self.waits.awaits.get() == Awaits::Idle && self.waits.extended.get().is_some() {
+            // It has not had all of that for long.
+            self.wait(py, Some(self.core.settings.timeout_keep_alive))
         } else {
             self.state.borrow_mut().wire.end();
             self.write_own(py)?;
@@ -146,14 +164,20 @@ impl Connection {
         let limit = if is_end { Some(self.some_time()) } else { self.core.settings.timeout_write };
         if let Some((before, since)) = self.waits.extended.get() {
             let Some(limit) = limit.filter(|limit| now.duration_since(since) >= *limit) else { return true };
-            // At another address it begins again.
-            let taken = acknowledged.checked_sub(before).unwrap_or(acknowledged);
-            if !self.core.settings.is_enough(usize::try_from(taken).unwrap_or(usize::MAX), limit) {
+            if !self.acknowledges(before, limit) {
                 return false;
             }
         }
         self.waits.extended.set(Some((acknowledged, now)));
         true
+    }
+
+    /// Whether the client has acknowledged enough for this time, beyond what it had `before`.
+    fn acknowledges(&self, before: u64, time: Duration) -> bool {
+        let acknowledged = self.quic.acknowledged();
+        // At another address it begins again.
+        let taken = acknowledged.checked_sub(before).unwrap_or(acknowledged);
+        self.core.settings.is_enough(usize::try_from(taken).unwrap_or(usize::MAX), time)
     }
 
     /// Give clients that take no more of their responses time to do so.
@@ -231,7 +255,21 @@ impl Stream {
 
     /// The client has its time to take more of the response.
     fn await_window(&self, py: Python<'_>) -> PyResult<()> {
-        self.sent_before.set(self.sent.get());
+        let connection = &self.connection;
+        self.extend_window(
+            py,
+            Taking {
+                since: connection.core.hub.deadlines.now(),
+                of_stream: self.sent.borrow_mut().acknowledged(),
+                of_connection: connection.quic.acknowledged(),
+            },
+        )
+    }
+
+    /// The client has that time again.
+    fn extend_window(&self, py: Python<'_>, taking: Taking) -> PyResult<()> {
+        self.taking.set(Some(taking));
+        self.was_writable.set(false);
         self.await_until(py, WINDOW, self.connection.core.settings.timeout_write)
     }
 
@@ -261,10 +299,18 @@ impl Stream {
         if !self.has_more() || !self.is_blocked.get() {
             return Ok(());
         }
-        let taken = self.sent.get().wrapping_sub(self.sent_before.get());
-        let patience = connection.core.settings.timeout_write.unwrap_or_default();
-        if connection.core.settings.is_enough(taken, patience) {
-            return self.await_window(py);
+        if let Some(taking) = self.taking.get() {
+            let settings = &connection.core.settings;
+            let time = connection.core.hub.deadlines.now().duration_since(taking.since);
+            let taken = self.sent.borrow_mut().acknowledged() - taking.of_stream;
+            if settings.is_enough(taken, time) {
+                return self.await_window(py);
+            }
+            let may_follow = self.sent.borrow().is_on_its_way() || self.was_writable.get();
+            let patience = settings.timeout_write.unwrap_or_default();
+            if time < BEHIND_OTHERS && may_follow && connection.acknowledges(taking.of_connection, patience) {
+                return self.extend_window(py, Taking { of_connection: connection.quic.acknowledged(), ..taking });
+            }
         }
         connection.note(py, &connection.core.debug, texts::WINDOW_CLOSED)?;
         connection.reset(py, self.id, ErrorCode::RequestCancelled)

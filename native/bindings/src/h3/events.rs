@@ -144,6 +144,7 @@ impl Connection {
     fn writable(&self, number: u64) {
         if let Some(stream) = self.numbered(number) {
             stream.is_blocked.set(false);
+            stream.was_writable.set(true);
             self.state.borrow_mut().wire.ready(stream.id);
         }
     }

@@ -10,6 +10,7 @@ mod output;
 mod queue;
 mod refusal;
 mod response;
+mod sent;
 mod states;
 mod stream;
 mod tunnel;

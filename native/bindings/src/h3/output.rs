@@ -104,19 +104,35 @@ impl Connection {
         Ok(())
     }
 
-    /// It is the turn of this stream: write up to `most` bytes.
-    fn write(&self, py: Python<'_>, stream: &Rc<Stream>, most: usize) -> PyResult<()> {
-        let id = stream.id;
+    /// Have QUIC take up to `most` bytes of a stream; how many it has.
+    fn hand_on(&self, py: Python<'_>, stream: &Stream, most: usize) -> PyResult<(Written, usize)> {
+        let number = stream.id.number();
         let mut pieces = self.chunks.take();
         let length = stream.queue.borrow_mut().take(most, &mut pieces);
-        let written = if length > 0 { self.quic.write(py, id.number(), &mut pieces)? } else { Written::All };
+        let written = if length == 0 {
+            Ok(Written::All)
+        } else if stream.is_whole() {
+            self.quic.write(py, number, &mut pieces)
+        } else {
+            let mut copies = self.copies.take();
+            stream.sent.borrow().follow(&pieces, &mut copies);
+            let written = self.quic.write(py, number, &mut copies);
+            stream.sent.borrow_mut().note(&mut pieces, &mut copies);
+            self.copies.set(copies);
+            written
+        };
         let left: usize = pieces.iter().map(Bytes::len).sum();
         stream.queue.borrow_mut().give_back(&mut pieces);
         pieces.clear();
         self.chunks.set(pieces);
-        let taken = length - left;
+        Ok((written?, length - left))
+    }
+
+    /// It is the turn of this stream: write up to `most` bytes.
+    fn write(&self, py: Python<'_>, stream: &Rc<Stream>, most: usize) -> PyResult<()> {
+        let id = stream.id;
+        let (written, taken) = self.hand_on(py, stream, most)?;
         self.outflow.taken.set(self.outflow.taken.get().wrapping_add(taken));
-        stream.sent.set(stream.sent.get().wrapping_add(taken));
         if let Some(metrics) = &self.core.metrics {
             metrics.add(places::BYTES_SENT, taken);
         }
@@ -278,6 +294,12 @@ impl Stream {
         if urgency != i32::from(wire::h3::Priority::default().urgency) {
             self.connection.quic.set_priority(self.id.number(), 3 - urgency);
         }
+    }
+
+    /// Whether nothing comes behind what was taken from the queue, and nothing was in front: no deadline asks how much of that
+    /// is acknowledged, so short responses are spared the count.
+    fn is_whole(&self) -> bool {
+        !self.has_more() && self.sent.borrow().is_empty() && self.connection.state.borrow().wire.has_ended(self.id)
     }
 
     /// Whether some of the output waits for its turn.
