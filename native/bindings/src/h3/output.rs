@@ -296,8 +296,8 @@ impl Stream {
         }
     }
 
-    /// Whether nothing comes behind what was taken from the queue, and nothing was in front: no deadline asks how much of that
-    /// is acknowledged, so short responses are spared the count.
+    /// Whether the piece that was taken from the queue is the whole response: no deadline asks how much of that is acknowledged, so
+    /// short ones are spared the count.
     fn is_whole(&self) -> bool {
         !self.has_more() && self.sent.borrow().is_empty() && self.connection.state.borrow().wire.has_ended(self.id)
     }

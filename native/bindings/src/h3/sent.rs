@@ -2,7 +2,7 @@
 //! windows again, and acknowledges meanwhile.
 //!
 //! QUIC drops pieces in their order once they are acknowledged. Each holds a reference, so the number of references is that of
-//! the pieces on their way, and the end of the piece in front of them is what was acknowledged.
+//! the pieces on their way, and everything in front of them was acknowledged.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
