@@ -75,15 +75,25 @@ async def test_stream_that_is_reset_waits_no_more(native: Any) -> None:
 
 async def test_connection_that_exceeds_the_concurrency_ends_behind_its_responses(native: Any) -> None:
     """LIM-01: it counts, so a client that asked again and again would keep others out."""
-    app = Doors()
-    async with serve(native, app, limit_concurrency=2, http2=True) as service:
+    doors = Doors()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await doors(scope, receive, send)
+        else:
+            await send({"type": "websocket.accept"})
+
+    async with serve(native, app, limit_concurrency=2, http2=True, ws="native") as service:
         client = await connect(service)
         await client.send(client.head("/0"), client.head("/1"))
         await wait_until(lambda: len(service.state.tasks) == 2)
-        assert (await client.ask("/2")).status == 503
-        assert app.called == ["/0", "/1"]
-        app.door("/0").set()
-        app.door("/1").set()
+        websocket = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":path", "/")]
+        fields = [*websocket, (":authority", "test"), ("sec-websocket-version", "13")]
+        await client.send(client.head("/2"), client.headers(fields, end=False))
+        assert [(await client.answer(stream)).status for stream in (5, 7)] == [503, 200]
+        assert doors.called == ["/0", "/1"]
+        doors.door("/0").set()
+        doors.door("/1").set()
         assert [(await client.answer(stream)).body for stream in (1, 3)] == [b"/0", b"/1"]
         assert (await client.end()).code == NO_ERROR
         await wait_until(lambda: not service.state.connections)

@@ -321,19 +321,44 @@ async def test_a_response_waits_for_windows_while_its_client_acknowledges(tls_ce
         quic._write_ack_frame = write_ack_frame_or_none
         stream, rounds = client.send(), 0
         await turns(50)
+        answers = [
+            asyncio.ensure_future(client.answer(each)) for each in (stream, client.send("/", ("priority", "u=7")))
+        ]
         while client.received(stream) < window - 1000:
             await acknowledge()
             service.pass_time(20)
             await turns(50)
             rounds += 1
-            assert service.state.connections
+            assert not any(answer.done() for answer in answers)
         assert rounds > 3
-        answer = asyncio.ensure_future(client.answer(stream))
         for _ in range(8):  # all is acknowledged, and the window stays closed
             await acknowledge()
             service.pass_time(31)
             await turns(50)
-        assert (await answer).reset == REQUEST_CANCELLED
+        assert [(await answer).reset for answer in answers] == [REQUEST_CANCELLED] * 2
+
+
+@pytest.mark.parametrize("length", [10_000, 16_000, 40_000])
+async def test_a_response_of_a_piece_or_more_waits_for_its_window(
+    tls_certificate: trustme.LeafCert, length: int
+) -> None:
+    """QUIC takes a part of a whole response."""
+    async with (
+        serve(respond(bytes(length)), tls_certificate, timeout_write=10) as service,
+        service.connect(max_stream_data=length // 2) as client,
+    ):
+        quic: Any = client._quic
+        write_stream_limits = quic._write_stream_limits
+        quic._write_stream_limits = lambda **arguments: None
+        stream = client.send()
+        await wait_until(lambda: client.received(stream) == length // 2)
+        await turns(50)
+        service.pass_time(11)
+        await turns(50)
+        quic._write_stream_limits = write_stream_limits
+        quic.send_ping(0)
+        client.transmit()
+        assert len((await client.answer(stream)).body) == length
 
 
 async def test_a_response_does_not_live_on_what_is_acknowledged_of_others(tls_certificate: trustme.LeafCert) -> None:

@@ -337,6 +337,12 @@ impl Connection {
         written
     }
 
+    /// Whether nothing can be written to any stream: the peer's window for all together is closed, or as much waits for its
+    /// acknowledgement as may. `stream` is one of ours, on which the peer allows more.
+    pub fn is_blocked(&mut self, stream: u64) -> bool {
+        self.inner.send_stream(id(stream)).write_chunks(&mut []) == Err(WriteError::Blocked)
+    }
+
     /// Nothing follows on a stream. Does nothing if that is so already.
     pub fn finish(&mut self, stream: u64) {
         if self.inner.send_stream(id(stream)).finish().is_ok() {

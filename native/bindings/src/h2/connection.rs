@@ -106,6 +106,8 @@ pub(crate) struct Connection {
     pub(super) outflow: Outflow,
     pub(super) life: Cell<Life>,
     pub(super) ending: Cell<Ending>,
+    /// The server stops.
+    pub(super) stops: Cell<bool>,
     /// How applications start, decided by the loop's state when the connection was made.
     pub(super) start: Cell<Start>,
     /// Output waits for the end of the input that is being consumed.
@@ -195,6 +197,7 @@ impl Connection {
             outflow: Outflow::default(),
             life: Cell::new(Life::Open),
             ending: Cell::new(Ending::None),
+            stops: Cell::new(false),
             start: Cell::new(Start::Later),
             consuming: Cell::new(false),
             pace: Pace::default(),

@@ -149,8 +149,7 @@ impl Connection {
     /// The client has not ended its side of a connection whose last output is sent.
     #[cold]
     fn linger_is_due(&self, py: Python<'_>) -> PyResult<()> {
-        let stops = !matches!(self.ending.get(), Ending::None | Ending::Due);
-        if !self.waits.reader.still_reads(py, self, stops)? {
+        if !self.waits.reader.still_reads(py, self, self.stops.get())? {
             return self.abort(py);
         }
         self.note_linger(py)?;

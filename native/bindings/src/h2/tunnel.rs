@@ -7,7 +7,6 @@ use pyo3::types::PyBytes;
 use wire::h2::{ErrorCode, Head, StreamId};
 
 use super::connection::{Connection, State, Stream};
-use super::states::Ending;
 use crate::asgi::peer::Peer;
 use crate::asgi::refused::Refused;
 use crate::asgi::write_capacity::WriteCapacity;
@@ -43,10 +42,7 @@ impl Connection {
         let Some(protocol) = open(class, &self.core.config, &stream, opening)? else { return Ok(()) };
         // Data that came meanwhile was not handed on.
         self.due.to_serve.borrow_mut().push(id);
-        match self.ending.get() {
-            Ending::LastCall | Ending::Last | Ending::Now => protocol.call_method0("shutdown").map(drop),
-            Ending::None | Ending::Due | Ending::Announced | Ending::Heard => Ok(()),
-        }
+        if self.stops.get() { protocol.call_method0("shutdown").map(drop) } else { Ok(()) }
     }
 
     /// Hand on the data that has come for tunnels.

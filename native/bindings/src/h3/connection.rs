@@ -31,9 +31,8 @@ use quic::Bytes;
 use wire::h3::{Connection as Wire, StreamId, UniStream};
 
 use super::core::Core;
-use super::deadline::Taking;
 use super::queue::Queue;
-use super::sent::Sent;
+use super::sent::{Sent, Taking};
 use super::states::{Awaits, Ending, Reading};
 use crate::asgi::exchange::Exchange;
 use crate::asgi::peer::Peer;
@@ -116,6 +115,8 @@ pub(crate) struct Connection {
     pub(super) pace: Pace,
     pub(super) life: Cell<Life>,
     pub(super) ending: Cell<Ending>,
+    /// The server stops.
+    pub(super) stops: Cell<bool>,
     /// How applications start, decided by the loop's state when the connection was made.
     pub(super) start: Cell<Start>,
     /// Output waits for the end of the input that is being consumed.
@@ -157,9 +158,8 @@ pub(super) struct Stream {
     pub(super) deadlines: StreamDeadlines,
     /// What QUIC has taken.
     pub(super) sent: RefCell<Sent>,
-    /// What the client had acknowledged when its time to take more began, and whether QUIC could take some meanwhile.
+    /// The client's time to take more.
     pub(super) taking: Cell<Option<Taking>>,
-    pub(super) was_writable: Cell<bool>,
 }
 
 impl Stream {
@@ -180,7 +180,6 @@ impl Stream {
             deadlines: StreamDeadlines::default(),
             sent: RefCell::default(),
             taking: Cell::default(),
-            was_writable: Cell::default(),
         }
     }
 }
@@ -230,6 +229,7 @@ impl Connection {
             pace: Pace::default(),
             life: Cell::new(Life::Open),
             ending: Cell::new(Ending::None),
+            stops: Cell::new(false),
             start: Cell::new(Start::Later),
             consuming: Cell::new(false),
             serve_scheduled: Cell::new(false),

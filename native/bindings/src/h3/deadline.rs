@@ -2,7 +2,7 @@
 //! client is still there.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use wire::error::Refusal;
@@ -10,6 +10,7 @@ use wire::h3::ErrorCode;
 use wire::texts;
 
 use super::connection::{Connection, Stream};
+use super::sent::Taking;
 use super::states::{Awaits, Ending};
 use crate::asgi::refused::Refused;
 use crate::conn::carried::Carried;
@@ -30,16 +31,6 @@ const ROUND_TRIPS: u32 = 8;
 /// So long may a client acknowledge enough of a connection, but too little of one response, which waits for its windows or behind
 /// others. The last piece that was sent of it may take a minute, at the lowest rate.
 const BEHIND_OTHERS: Duration = Duration::from_secs(300);
-
-/// What a client had acknowledged when its time to take more of a response began.
-#[derive(Clone, Copy)]
-pub(super) struct Taking {
-    since: Instant,
-    /// Bytes of the response.
-    of_stream: usize,
-    /// Bytes of all, when that time was last extended.
-    of_connection: u64,
-}
 
 impl Patient for Connection {
     #[inline]
@@ -156,12 +147,11 @@ impl Connection {
         }
     }
 
-    /// Whether the client acknowledges enough, or still has time to. What else it sends does not count. At its end the
-    /// server waits for no client that may be gone.
+    /// Whether the client acknowledges enough, or still has time to. What else it sends does not count. A server that stops
+    /// waits for no client that may be gone.
     fn still_reads(&self) -> bool {
         let (acknowledged, now) = (self.quic.acknowledged(), self.core.hub.deadlines.now());
-        let is_end = self.state.borrow().wire.is_over();
-        let limit = if is_end { Some(self.some_time()) } else { self.core.settings.timeout_write };
+        let limit = if self.stops.get() { Some(self.some_time()) } else { self.core.settings.timeout_write };
         if let Some((before, since)) = self.waits.extended.get() {
             let Some(limit) = limit.filter(|limit| now.duration_since(since) >= *limit) else { return true };
             if !self.acknowledges(before, limit) {
@@ -178,6 +168,12 @@ impl Connection {
         // At another address it begins again.
         let taken = acknowledged.checked_sub(before).unwrap_or(acknowledged);
         self.core.settings.is_enough(usize::try_from(taken).unwrap_or(usize::MAX), time)
+    }
+
+    /// Whether no stream can be written to, so that each waits for the client to read others.
+    fn is_blocked(&self) -> bool {
+        let control = self.state.borrow().own.first().copied().flatten();
+        control.is_some_and(|control| self.quic.is_blocked(control))
     }
 
     /// Give clients that take no more of their responses time to do so.
@@ -269,7 +265,6 @@ impl Stream {
     /// The client has that time again.
     fn extend_window(&self, py: Python<'_>, taking: Taking) -> PyResult<()> {
         self.taking.set(Some(taking));
-        self.was_writable.set(false);
         self.await_until(py, WINDOW, self.connection.core.settings.timeout_write)
     }
 
@@ -306,7 +301,7 @@ impl Stream {
             if settings.is_enough(taken, time) {
                 return self.await_window(py);
             }
-            let may_follow = self.sent.borrow().is_on_its_way() || self.was_writable.get();
+            let may_follow = self.sent.borrow().is_on_its_way() || connection.is_blocked();
             let patience = settings.timeout_write.unwrap_or_default();
             if time < BEHIND_OTHERS && may_follow && connection.acknowledges(taking.of_connection, patience) {
                 return self.extend_window(py, Taking { of_connection: connection.quic.acknowledged(), ..taking });

@@ -74,13 +74,16 @@ impl Connection {
     /// The server stops: requests on their way have a moment to arrive, if the client was asked for no more of them. Then say
     /// which was the last, and close when all are answered.
     pub(crate) fn shutdown(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.guard(py, "shutdown", |connection| match connection.ending.get() {
-            Ending::None => connection.end_requests(py),
-            Ending::Announced => {
-                connection.ending.set(Ending::LastCall);
-                connection.wait_for_last_call(py)
+        self.guard(py, "shutdown", |connection| {
+            connection.stops.set(true);
+            match connection.ending.get() {
+                Ending::None => connection.end_requests(py),
+                Ending::Announced => {
+                    connection.ending.set(Ending::LastCall);
+                    connection.wait_for_last_call(py)
+                }
+                Ending::LastCall | Ending::Now => Ok(()),
             }
-            Ending::LastCall | Ending::Now => Ok(()),
         })
     }
 
@@ -144,7 +147,6 @@ impl Connection {
     fn writable(&self, number: u64) {
         if let Some(stream) = self.numbered(number) {
             stream.is_blocked.set(false);
-            stream.was_writable.set(true);
             self.state.borrow_mut().wire.ready(stream.id);
         }
     }

@@ -112,7 +112,12 @@ impl Connection {
         let written = if length == 0 {
             Ok(Written::All)
         } else if stream.is_whole() {
-            self.quic.write(py, number, &mut pieces)
+            let written = self.quic.write(py, number, &mut pieces);
+            if !matches!(written, Ok(Written::All)) {
+                let left: usize = pieces.iter().map(Bytes::len).sum();
+                stream.sent.borrow_mut().skip(length - left);
+            }
+            written
         } else {
             let mut copies = self.copies.take();
             stream.sent.borrow().follow(&pieces, &mut copies);
@@ -296,8 +301,8 @@ impl Stream {
         }
     }
 
-    /// Whether the piece that was taken from the queue is the whole response: no deadline asks how much of that is acknowledged, so
-    /// short ones are spared the count.
+    /// Whether the piece that was taken from the queue is the whole response: QUIC mostly takes all of that, so that no deadline
+    /// asks how much of it is acknowledged, and short ones are spared the count.
     fn is_whole(&self) -> bool {
         !self.has_more() && self.sent.borrow().is_empty() && self.connection.state.borrow().wire.has_ended(self.id)
     }

@@ -6,8 +6,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use quic::Bytes;
+
+/// What a client had acknowledged when its time to take more of a response began.
+#[derive(Clone, Copy)]
+pub(super) struct Taking {
+    pub(super) since: Instant,
+    /// Bytes of the response.
+    pub(super) of_stream: usize,
+    /// Bytes of all, when that time was last extended.
+    pub(super) of_connection: u64,
+}
 
 /// A piece of the output, for as long as QUIC holds it.
 struct Piece {
@@ -34,6 +45,11 @@ pub(super) struct Sent {
 impl Sent {
     pub(super) fn is_empty(&self) -> bool {
         self.bytes == 0
+    }
+
+    /// QUIC has taken some of a response that was handed on without copies.
+    pub(super) fn skip(&mut self, taken: usize) {
+        self.bytes += taken;
     }
 
     /// Make QUIC's copies of `pieces`.
@@ -63,9 +79,9 @@ impl Sent {
         self.acknowledged
     }
 
-    /// Whether some are on their way.
+    /// Whether some are on their way, or may be: those that were skipped are acknowledged with the next one.
     pub(super) fn is_on_its_way(&self) -> bool {
-        Arc::strong_count(&self.on_their_way) > 1
+        Arc::strong_count(&self.on_their_way) > 1 || self.bytes > 0 && self.acknowledged == 0
     }
 
     fn look(&mut self) {

@@ -5,7 +5,6 @@ use pyo3::types::PyBytes;
 use wire::h3::{ErrorCode, StreamId};
 
 use super::connection::{Connection, Stream};
-use super::states::Ending;
 use crate::asgi::peer::Peer;
 use crate::asgi::write_capacity::WriteCapacity;
 use crate::conn::carried::Carried;
@@ -20,10 +19,7 @@ impl Connection {
         let Some(protocol) = open(class, &self.core.config, &stream, opening)? else { return Ok(()) };
         // Data that came meanwhile was not handed on.
         self.due.to_serve.borrow_mut().push(id);
-        match self.ending.get() {
-            Ending::LastCall | Ending::Now => protocol.call_method0("shutdown").map(drop),
-            Ending::None | Ending::Announced => Ok(()),
-        }
+        if self.stops.get() { protocol.call_method0("shutdown").map(drop) } else { Ok(()) }
     }
 }
 

@@ -194,6 +194,11 @@ impl Connection {
         self.changed(py).map(|()| written)
     }
 
+    /// Whether nothing can be written to any stream; `stream` is one of ours, on which the peer allows more.
+    pub(crate) fn is_blocked(&self, stream: u64) -> bool {
+        self.quic.borrow_mut().is_blocked(stream)
+    }
+
     /// Nothing follows on a stream.
     pub(crate) fn finish(self: &Rc<Self>, py: Python<'_>, stream: u64) -> PyResult<()> {
         self.quic.borrow_mut().finish(stream);
