@@ -140,6 +140,12 @@ class HTTP2Client:
         flags = END_HEADERS | (END_STREAM if end else 0)
         return frame(HEADERS, flags, stream, self.encoder.encode(list(fields)))
 
+    def websocket(self, path: str = "/", *fields: tuple[str, str], protocol: str = "websocket") -> bytes:
+        """The frame that asks for a WebSocket on the next stream (RFC 8441)."""
+        pseudo = [(":method", "CONNECT"), (":protocol", protocol), (":scheme", "http"), (":path", path)]
+        version = ("sec-websocket-version", "13")
+        return self.headers([*pseudo, (":authority", "test"), version, *fields], end=False)
+
     async def send_data(self, body: bytes, stream: int, *, end: bool = True) -> None:
         """Send a body, in as many frames as it takes, without a look at windows."""
         for start in range(0, len(body), MAX_FRAME):

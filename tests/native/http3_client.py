@@ -72,6 +72,8 @@ class HTTP3Client(QuicConnectionProtocol):
         self.ended: ConnectionTerminated | None = None
         self.control = b""
         """What the server's control stream has brought."""
+        self.acknowledges = True
+        """Whether it acknowledges what comes, once `hold_acknowledgements` was called."""
         self._received: dict[int, int] = defaultdict(int)
         self._events: dict[int, asyncio.Queue[Any]] = defaultdict(asyncio.Queue)
 
@@ -110,6 +112,26 @@ class HTTP3Client(QuicConnectionProtocol):
         if stop:
             self._quic.stop_stream(stream, REQUEST_CANCELLED)
         self.transmit()
+
+    def hold_acknowledgements(self) -> None:
+        """Acknowledge nothing from now on, except while `acknowledges` and by `acknowledge`."""
+        quic: Any = self._quic
+        write_ack_frame = quic._write_ack_frame
+
+        def write_ack_frame_or_none(builder: Any, space: Any, now: float) -> None:
+            if self.acknowledges:
+                write_ack_frame(builder=builder, space=space, now=now)
+            space.ack_at = None
+
+        quic._write_ack_frame = write_ack_frame_or_none
+        self.acknowledges = False
+
+    def acknowledge(self) -> None:
+        """Acknowledge what has come."""
+        list(self._quic._spaces.values())[-1].ack_at = 0.0
+        self.acknowledges = True
+        self.transmit()
+        self.acknowledges = False
 
     def received(self, stream: int) -> int:
         """Bytes that have come on a stream."""

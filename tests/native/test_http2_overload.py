@@ -87,9 +87,7 @@ async def test_connection_that_exceeds_the_concurrency_ends_behind_its_responses
         client = await connect(service)
         await client.send(client.head("/0"), client.head("/1"))
         await wait_until(lambda: len(service.state.tasks) == 2)
-        websocket = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":path", "/")]
-        fields = [*websocket, (":authority", "test"), ("sec-websocket-version", "13")]
-        await client.send(client.head("/2"), client.headers(fields, end=False))
+        await client.send(client.head("/2"), client.websocket())
         assert [(await client.answer(stream)).status for stream in (5, 7)] == [503, 200]
         assert doors.called == ["/0", "/1"]
         doors.door("/0").set()
@@ -114,9 +112,7 @@ async def test_websocket_waits_for_its_turn(native: Any, end: str) -> None:
     settings: Any = {"limit_active_requests": 1, "limit_queue": 5, "http2": True, "ws": "native"}
     async with serve(native, app, timeout_queue=0.05 if end == "refused" else LONG, **settings) as service:
         client = await connect(service)
-        websocket = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":path", "/")]
-        fields = [*websocket, (":authority", "test"), ("sec-websocket-version", "13")]
-        await client.send(client.head("/1"), client.headers(fields, end=False))
+        await client.send(client.head("/1"), client.websocket())
         if end == "refused":
             assert (await client.answer(3)).status == 503
         else:

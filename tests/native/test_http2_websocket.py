@@ -70,15 +70,9 @@ class Peer:
                 return text
 
 
-def ask(client: HTTP2Client, path: str = "/", *fields: tuple[str, str], protocol: str = "websocket") -> bytes:
-    pseudo = [(":method", "CONNECT"), (":protocol", protocol), (":scheme", "http"), (":path", path)]
-    version = ("sec-websocket-version", "13")
-    return client.headers([*pseudo, (":authority", "test"), version, *fields], end=False)
-
-
 async def open_one(client: HTTP2Client, path: str = "/", *fields: tuple[str, str]) -> Peer:
     stream = client.next_stream
-    await client.send(ask(client, path, *fields))
+    await client.send(client.websocket(path, *fields))
     while stream not in client.answers:
         await client.read()
     assert client.answers[stream].status == 200, client.answers[stream]
@@ -112,7 +106,7 @@ async def test_it_is_announced_where_it_is_possible(native: Any) -> None:
             await client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS))
             assert (b"\0\x08\0\0\0\x01" in (await client.read()).payload) == announced
             if not announced:
-                await client.send(ask(client))
+                await client.send(client.websocket())
                 assert (await client.answer()).code == PROTOCOL_ERROR
 
 
@@ -181,7 +175,7 @@ async def test_what_is_not_accepted_is_answered(native: Any, kind: str) -> None:
 
     async with serve(native, app, **SETTINGS_OF_TESTS) as service:
         client = await connect(service)
-        await client.send(ask(client))
+        await client.send(client.websocket())
         answer = await client.answer()
         expected = {
             "close": (403, b""),
@@ -207,7 +201,7 @@ async def test_a_response_that_would_open_it_is_an_error(native: Any) -> None:
 
     async with serve(native, app, **SETTINGS_OF_TESTS) as service:
         client = await connect(service)
-        await client.send(ask(client))
+        await client.send(client.websocket())
         assert (await client.answer()).status == 403
     assert errors == ["Status 200 would accept the WebSocket over HTTP/2; use 300 or more."]
 
@@ -223,7 +217,7 @@ async def test_a_response_that_would_open_it_is_an_error(native: Any) -> None:
 async def test_what_cannot_be_opened_is_refused(native: Any, fields: Fields, protocol: str, status: int) -> None:
     async with serve(native, echo, **SETTINGS_OF_TESTS) as service:
         client = await connect(service)
-        await client.send(ask(client, "/", *fields, protocol=protocol))
+        await client.send(client.websocket("/", *fields, protocol=protocol))
         assert (await client.answer()).status == status
         assert (await client.ask()).body == b"ok"
 
@@ -346,7 +340,7 @@ async def test_a_reset_while_it_is_asked_ends_it(native: Any) -> None:
 
     async with serve(native, app, **SETTINGS_OF_TESTS) as service:
         client = await connect(service)
-        await client.send(ask(client))
+        await client.send(client.websocket())
         await wait_until(lambda: len(service.state.tasks) == 1)
         await client.send(reset(1))
         await wait_until(lambda: len(heard) == 1)
@@ -359,7 +353,7 @@ async def test_one_that_is_reset_at_once_starts_nothing(native: Any) -> None:
     app = Calls(echo)
     async with serve(native, app, **SETTINGS_OF_TESTS) as service:
         client = await connect(service)
-        await client.send(b"".join(ask(client) + reset(2 * number + 1) for number in range(50)))
+        await client.send(b"".join(client.websocket() + reset(2 * number + 1) for number in range(50)))
         assert (await client.ask()).body == b"ok"
         assert [scope["type"] for scope in app.scopes] == ["http"]
 
@@ -382,7 +376,7 @@ async def test_a_few_are_opened_in_one_turn(native: Any) -> None:
     async with serve(native, app, **SETTINGS_OF_TESTS) as service:
         client = await connect(service)
         counting = asyncio.create_task(count())
-        await client.send(b"".join(ask(client) for _ in range(100)))
+        await client.send(b"".join(client.websocket() for _ in range(100)))
         await counting
         assert max(begun.count(turn) for turn in begun) <= MAX_EAGER_REQUESTS
 
@@ -392,7 +386,7 @@ async def test_what_comes_with_the_handshake_is_read(native: Any) -> None:
         client = await connect(service)
         peers = [Peer(client, 2 * number + 1, []) for number in range(100)]
         text = peers[0].frames.send(wsproto.events.TextMessage(data="early"))
-        await client.send(b"".join(ask(client) + frame(DATA, 0, peer.stream, text) for peer in peers))
+        await client.send(b"".join(client.websocket() + frame(DATA, 0, peer.stream, text) for peer in peers))
         for peer in peers:
             while peer.stream not in client.answers or not client.answers[peer.stream].body:
                 await client.read()
@@ -410,7 +404,7 @@ async def test_the_end_of_the_server_is_told_to_those_that_wait_to_be_opened(nat
 
     async with serve(native, calls, **SETTINGS_OF_TESTS) as service:
         client = await connect(service)
-        await client.send(b"".join(ask(client) for _ in range(2 * MAX_EAGER_REQUESTS)))
+        await client.send(b"".join(client.websocket() for _ in range(2 * MAX_EAGER_REQUESTS)))
         assert (await client.until(GOAWAY)).code == 0
         for number in range(2 * MAX_EAGER_REQUESTS):
             assert (await client.answer(2 * number + 1)).ended

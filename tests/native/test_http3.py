@@ -283,12 +283,16 @@ async def test_a_client_that_does_not_read_pauses_its_application(
             await turns(50)
         assert 0 < sent < 1_000_000
         assert service.state.tasks
-        service.pass_time(31)  # it has acknowledged what it got
+        client.acknowledge()
+        await turns(50)
+        service.pass_time(31)
         await turns(50)
         assert service.state.tasks
-        service.pass_time(31)
-        answer = await client.answer(stream)
-        assert answer.reset == REQUEST_CANCELLED
+        answer = asyncio.ensure_future(client.answer(stream))
+        for _ in range(4):  # its packets may have to be read first
+            service.pass_time(31)
+            await turns(50)
+        assert (await answer).reset == REQUEST_CANCELLED
         await wait_until(lambda: not service.state.tasks)
 
 
@@ -302,37 +306,23 @@ async def test_a_response_waits_for_windows_while_its_client_acknowledges(tls_ce
         quic: Any = client._quic
         for name in ("_write_connection_limits", "_write_stream_limits"):
             setattr(quic, name, lambda **arguments: None)
-        write_ack_frame = quic._write_ack_frame
-        acknowledges = False
-
-        def write_ack_frame_or_none(builder: Any, space: Any, now: float) -> None:
-            if acknowledges:
-                write_ack_frame(builder=builder, space=space, now=now)
-            space.ack_at = None
-
-        async def acknowledge() -> None:
-            nonlocal acknowledges
-            acknowledges = True
-            list(quic._spaces.values())[-1].ack_at = 0.0
-            client.transmit()
-            acknowledges = False
-            await turns(50)
-
-        quic._write_ack_frame = write_ack_frame_or_none
+        client.hold_acknowledgements()
         stream, rounds = client.send(), 0
         await turns(50)
         answers = [
             asyncio.ensure_future(client.answer(each)) for each in (stream, client.send("/", ("priority", "u=7")))
         ]
         while client.received(stream) < window - 1000:
-            await acknowledge()
+            client.acknowledge()
+            await turns(50)
             service.pass_time(20)
             await turns(50)
             rounds += 1
             assert not any(answer.done() for answer in answers)
         assert rounds > 3
         for _ in range(8):  # all is acknowledged, and the window stays closed
-            await acknowledge()
+            client.acknowledge()
+            await turns(50)
             service.pass_time(31)
             await turns(50)
         assert [(await answer).reset for answer in answers] == [REQUEST_CANCELLED] * 2
@@ -352,6 +342,7 @@ async def test_a_response_of_a_piece_or_more_waits_for_its_window(
         quic._write_stream_limits = lambda **arguments: None
         stream = client.send()
         await wait_until(lambda: client.received(stream) == length // 2)
+        client.acknowledge()
         await turns(50)
         service.pass_time(11)
         await turns(50)
@@ -506,27 +497,17 @@ async def test_only_acknowledgements_keep_a_connection_whose_last_response_is_on
     timeouts = {"timeout_keep_alive": 3, "timeout_write": 20}
     async with serve(app, tls_certificate, **timeouts) as service, service.connect() as client:
         service.hold_clock()
-        quic: Any = client._quic
-        write_ack_frame = quic._write_ack_frame
-        acknowledges = True
-
-        def write_ack_frame_or_none(builder: Any, space: Any, now: float) -> None:
-            if acknowledges:
-                write_ack_frame(builder=builder, space=space, now=now)
-            space.ack_at = None
 
         async def ping(with_acknowledgement: bool) -> None:
-            nonlocal acknowledges
-            acknowledges = with_acknowledgement
-            list(quic._spaces.values())[-1].ack_at = 0.0
-            quic.send_ping(0)
-            client.transmit()
-            acknowledges = False
+            client._quic.send_ping(0)
+            if with_acknowledgement:
+                client.acknowledge()
+            else:
+                client.transmit()
             await turns(50)
 
-        quic._write_ack_frame = write_ack_frame_or_none
         assert (await client.ask("/1")).status == 200
-        acknowledges = False
+        client.hold_acknowledgements()
         large = client.send("/900000")
         await turns(50)
         for _ in range(4):
@@ -539,11 +520,11 @@ async def test_only_acknowledgements_keep_a_connection_whose_last_response_is_on
             await turns(50)
         assert client.ended is None
         await ping(with_acknowledgement=True)
-        acknowledges = True
+        client.acknowledges = True
         assert len((await client.answer(large)).body) == 900_000
         service.pass_time(2)
         await turns(50)
-        acknowledges = False
+        client.acknowledges = False
         small = client.send("/1")
         assert (await client.answer(small)).status == 200
         passes = 0
