@@ -95,16 +95,14 @@ impl Connection {
     /// The server stops: say which request was the last, as soon as it is known that none is on its way, and close when all are
     /// answered.
     pub(crate) fn shutdown(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.guard(py, "shutdown", |connection| {
-            connection.stops.set(true);
-            match connection.ending.get() {
-                Ending::None | Ending::Due | Ending::Heard => connection.end_requests(py),
-                Ending::Announced => {
-                    connection.ending.set(Ending::LastCall);
-                    connection.wait_for_last_call(py)
-                }
-                Ending::LastCall | Ending::Last | Ending::Now => Ok(()),
+        self.stops.set(true);
+        self.guard(py, "shutdown", |connection| match connection.ending.get() {
+            Ending::None | Ending::Due | Ending::Heard => connection.end_requests(py),
+            Ending::Announced => {
+                connection.ending.set(Ending::LastCall);
+                connection.wait_for_last_call(py)
             }
+            Ending::LastCall | Ending::Last | Ending::Now => Ok(()),
         })
     }
 

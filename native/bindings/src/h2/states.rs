@@ -15,7 +15,7 @@ pub(super) enum Awaits {
     Nothing,
 }
 
-/// The way of a connection to its end when the server stops, or has too many; it only ever goes forward.
+/// The way of a connection to its end when the server stops, or has too many connections; it only ever goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     None,

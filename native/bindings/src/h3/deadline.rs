@@ -150,7 +150,7 @@ impl Connection {
     /// Whether the client acknowledges enough, or still has time to. What else it sends does not count. A server that stops
     /// waits for no client that may be gone.
     fn still_reads(&self) -> bool {
-        let (acknowledged, now) = (self.quic.acknowledged(), self.core.hub.deadlines.now());
+        let now = self.core.hub.deadlines.now();
         let limit = if self.stops.get() { Some(self.some_time()) } else { self.core.settings.timeout_write };
         if let Some((before, since)) = self.waits.extended.get() {
             let Some(limit) = limit.filter(|limit| now.duration_since(since) >= *limit) else { return true };
@@ -158,7 +158,7 @@ impl Connection {
                 return false;
             }
         }
-        self.waits.extended.set(Some((acknowledged, now)));
+        self.waits.extended.set(Some((self.quic.acknowledged(), now)));
         true
     }
 

@@ -74,16 +74,14 @@ impl Connection {
     /// The server stops: requests on their way have a moment to arrive, if the client was asked for no more of them. Then say
     /// which was the last, and close when all are answered.
     pub(crate) fn shutdown(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
-        self.guard(py, "shutdown", |connection| {
-            connection.stops.set(true);
-            match connection.ending.get() {
-                Ending::None => connection.end_requests(py),
-                Ending::Announced => {
-                    connection.ending.set(Ending::LastCall);
-                    connection.wait_for_last_call(py)
-                }
-                Ending::LastCall | Ending::Now => Ok(()),
+        self.stops.set(true);
+        self.guard(py, "shutdown", |connection| match connection.ending.get() {
+            Ending::None => connection.end_requests(py),
+            Ending::Announced => {
+                connection.ending.set(Ending::LastCall);
+                connection.wait_for_last_call(py)
             }
+            Ending::LastCall | Ending::Now => Ok(()),
         })
     }
 

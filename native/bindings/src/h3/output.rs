@@ -109,15 +109,11 @@ impl Connection {
         let number = stream.id.number();
         let mut pieces = self.chunks.take();
         let length = stream.queue.borrow_mut().take(most, &mut pieces);
+        let is_whole = stream.is_whole();
         let written = if length == 0 {
             Ok(Written::All)
-        } else if stream.is_whole() {
-            let written = self.quic.write(py, number, &mut pieces);
-            if !matches!(written, Ok(Written::All)) {
-                let left: usize = pieces.iter().map(Bytes::len).sum();
-                stream.sent.borrow_mut().skip(length - left);
-            }
-            written
+        } else if is_whole {
+            self.quic.write(py, number, &mut pieces)
         } else {
             let mut copies = self.copies.take();
             stream.sent.borrow().follow(&pieces, &mut copies);
@@ -127,10 +123,14 @@ impl Connection {
             written
         };
         let left: usize = pieces.iter().map(Bytes::len).sum();
+        let taken = length - left;
+        if is_whole {
+            stream.sent.borrow_mut().skip(taken);
+        }
         stream.queue.borrow_mut().give_back(&mut pieces);
         pieces.clear();
         self.chunks.set(pieces);
-        Ok((written?, length - left))
+        Ok((written?, taken))
     }
 
     /// It is the turn of this stream: write up to `most` bytes.

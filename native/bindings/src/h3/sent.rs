@@ -43,11 +43,12 @@ pub(super) struct Sent {
 }
 
 impl Sent {
+    /// Whether it has taken nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// QUIC has taken some of a response that was handed on without copies.
+    /// QUIC has taken so much of a response that was handed on without copies.
     pub(super) fn skip(&mut self, taken: usize) {
         self.bytes += taken;
     }
@@ -84,6 +85,7 @@ impl Sent {
         Arc::strong_count(&self.on_their_way) > 1 || self.bytes > 0 && self.acknowledged == 0
     }
 
+    /// See which pieces QUIC has dropped.
     fn look(&mut self) {
         let on_their_way = Arc::strong_count(&self.on_their_way) - 1;
         while self.ends.len() > on_their_way

@@ -62,7 +62,7 @@ pub(crate) trait Starts: Carried + 'static {
     fn has_asked(&self) -> bool;
     /// Whether its client has unread output.
     fn holds_some(&self, py: Python<'_>) -> PyResult<bool>;
-    /// There are too many connections: take no further request, and close behind the last response.
+    /// There are too many connections or tasks: take no further request, and close behind the last response.
     fn make_room(&self, py: Python<'_>) -> PyResult<()>;
     /// Open a WebSocket on the stream that requested one.
     fn open_websocket(&self, py: Python<'_>, id: Self::Id, opening: &Opening) -> PyResult<()>;

@@ -29,7 +29,7 @@ def pause_early(transport: asyncio.Transport) -> None:
 
 def keep_little(transport: asyncio.Transport, most: int) -> None:
     """Limit the output of `transport` that later output cannot overtake: in the kernel to `most` bytes beyond those in
-    flight; and make it pause writing at once."""
+    flight; and make it pause writing early."""
     sock = transport.get_extra_info("socket")
     if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
         with contextlib.suppress(OSError):  # sockets other than TCP

@@ -105,7 +105,7 @@ class Closing:
     def note_linger(self) -> None:
         """Let another connection have the place of this one, once the kernel has its last response.
 
-        Call it when that resumes writing.
+        Call it again when the transport resumes writing.
         """
         carrier = self._carrier
         # It may have been lost meanwhile.
