@@ -65,17 +65,19 @@ def _usable(seen: Sequence[Seen]) -> Iterator[tuple[Seen, Sample]]:
 
 
 def _voids(seen: Sequence[Seen]) -> Iterable[str]:
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for _, sample in _each(seen):
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for one, sample in _each(seen):
         if sample.void:
-            reasons.setdefault((sample.target, sample.workload), []).append(sample.void)
-    # Each reason once, with all servers that it concerns.
-    concerned: dict[str, list[str]] = {}
-    for (target, workload), every in reasons.items():
-        reason = every[0] + (", and the like" if len(set(every)) > 1 else "")
-        concerned.setdefault(reason, []).append(f"{len(every)} of {target} on {workload}")
+            found.setdefault((sample.target, sample.workload), []).append((sample.void, one.title))
+    # Each reason once, with all servers and results that it concerns.
+    concerned: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    for (target, workload), every in found.items():
+        reasons, titles = zip(*every, strict=True)
+        reason = reasons[0] + (", and the like" if len(set(reasons)) > 1 else "")
+        concerned.setdefault(reason, []).append((f"{len(every)} of {target} on {workload}", titles))
     for reason, cases in concerned.items():
-        yield f"bursts that do not count: {', '.join(cases)}: {reason}"
+        place = where((title for _, titles in cases for title in titles), len(seen))
+        yield f"bursts that do not count: {', '.join(case for case, _ in cases)}: {reason}{place}"
 
 
 def _repeats(seen: Sequence[Seen]) -> Iterable[str]:
@@ -209,11 +211,16 @@ def _uncounted(seen: Sequence[Seen]) -> Iterable[str]:
 
 
 def _blocks(seen: Sequence[Seen]) -> Iterable[str]:
-    blocks: dict[tuple[str, str, str, int], set[int]] = {}
+    first: dict[tuple[str, str, int], set[int]] = {}
+    others: dict[tuple[tuple[str, str, int], str], set[int]] = {}
     for one, sample in _usable(seen):
-        if sample.side not in ("", "A"):
-            key = (one.title, sample.workload, sample.target, sample.load.connections)
-            blocks.setdefault(key, set()).add(sample.block)
-    fewest = min(map(len, blocks.values()), default=FEWEST_BLOCKS)
+        place = (one.title, sample.workload, sample.load.connections)
+        if sample.side == "A":
+            first.setdefault(place, set()).add(sample.block)
+        elif sample.side:
+            others.setdefault((place, sample.target), set()).add(sample.block)
+    # A block has a pair when the burst of each side counts.
+    pairs = (len(blocks & first.get(place, set())) for (place, _), blocks in others.items())
+    fewest = min(pairs, default=FEWEST_BLOCKS)
     if fewest < FEWEST_BLOCKS:
         yield f"only {fewest} blocks in a comparison: its interval is so wide that only large differences show"

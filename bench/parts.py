@@ -175,7 +175,8 @@ PARTS = (
         "Messages echoed, one or 16 in flight per socket; compressed; broadcast, where a request is one delivery; "
         "handshakes, each followed by a close; and echoed by Starlette. Only open-close includes opening "
         "and closing. gunicorn unmasks messages byte by byte in Python, hence its figures for large ones. "
-        "picows serves no ASGI applications: it calls a method for each message.",
+        "picows serves no ASGI applications: it calls a method for each message, and needs less CPU than this fork "
+        "for small ones.",
         (
             "websocket ours upstream granian --paired --rounds 4 --seconds 1 --warm-up 0.3",
             "websocket hypercorn daphne gunicorn --rounds 1 --seconds 1 --warm-up 0.3",
@@ -206,7 +207,8 @@ PARTS = (
     Part(
         "http3",
         "HTTP/3",
-        "Through h3load. `over=http2` is the same server and the same requests over HTTP/2 and TLS, through h2load.",
+        "Through h3load. `over=http2` is the same server and the same requests over HTTP/2 and TLS, through h2load; "
+        "a ratio below 1 says how much more HTTP/3 costs.",
         (
             "compare ours ours:over=http2 --workload h3-streams,h3-10k,h3-1m,h3-upload --blocks 4 --seconds 0.4 "
             "--warm-up 0.2 --no-noise",
@@ -258,7 +260,8 @@ PARTS = (
         "Many processes",
         "Start-up and memory of up to 100 workers, then load: what more workers bring, which take cores from the "
         "client; two workers that are replaced after 5,000 to 10,000 requests each, several times a second; and an "
-        "application that keeps a part of each request. In the report for a browser also many connections, 20 seconds "
+        "application that keeps a part of each request. On two cores, which they share with the client, the lead over "
+        "upstream shrinks with more workers. In the report for a browser also many connections, 20 seconds "
         "without a break, mixed work.",
         ("workers ours upstream --counts 1,10,100 --seconds 2 --minutes 0.25",),
         "--counts 1,4 --seconds 1 --minutes 0.05 --slice 2 --leak-requests 2000",
@@ -292,8 +295,8 @@ LONG = (
     Part(
         "real",
         "Real applications",
-        "Framework and application take most of the CPU time, so most servers differ little in it. Programs as people "
-        "run them, each driven by "
+        "Framework and application take most of the CPU time, so most servers differ by less than a tenth in it; "
+        "against upstream two of eight show a difference. Programs as people run them, each driven by "
         "the recorded requests of its clients, again and again; a burst ends with the recording, so that each server "
         "answers the same mixture.",
         (
@@ -334,8 +337,8 @@ LONG = (
     Part(
         "scaling",
         "Workers and event loops",
-        "One, two and four workers or event loops; requests vary.",
-        # With all cores in use, the kernel's own threads take up to a tenth of a core in every burst.
+        "One, two and four workers or event loops; requests vary. One has 64 connections, more have 128.",
+        # With all cores in use, the kernel's own threads take up to a tenth of a core in a burst.
         ("scaling ours upstream granian hypercorn gunicorn --rounds 5 --seconds 1 --warm-up 0.3 --tolerate 0.15",),
         f"--rounds 1 {SHORT}",
         3.5,
@@ -345,8 +348,11 @@ LONG = (
         "real-rate",
         "Real applications at the same arrival rate",
         "30, 60 and 90% of upstream's capacity arrive at even distances, the same for each server; not at app-chat, "
-        "whose messages answer each other. Each figure is the mean of two bursts of ten seconds, which are in "
-        "brackets: near the capacity they can differ tenfold. PostgreSQL runs on the core of the load generator.",
+        "whose messages answer each other. A capacity is that of one short run: the section Real applications has 13% "
+        "less to 57% more. Each figure is the mean of two bursts of ten seconds, which are in brackets unless only one "
+        "counts. A virtual machine is slower at times: here the same server at the same rate needed up to a half more "
+        "CPU per request in one burst than in the other, which from 60% on decides p99 and makes it differ up to a "
+        "hundredfold. Brackets that overlap show no difference. PostgreSQL runs on the core of the load generator.",
         (
             "latency ours upstream granian gunicorn hypercorn "
             "--workload app-shop-sqlite,app-shop-postgres,app-blog,app-site,app-model,app-tools,app-data "

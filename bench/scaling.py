@@ -97,16 +97,17 @@ def _measured(result: Result) -> Table:
         first = [*_costs(counts.get(1, [])).values()]
         for count, group in counts.items():
             costs = [*_costs(group).values()]
+            row = (target, kind, str(count), str(group[0].load.connections))
             if not costs:
-                found.append((target, kind, str(count), *["-"] * 4, f"failed: {group[0].void}"))
+                found.append((*row, *["-"] * 4, f"failed: {group[0].void}"))
                 continue
             good = usable(group)
             times = f"{stats.median(costs) / stats.median(first):.2f}" if first else "-"
             spread = f"{report.micros(min(costs))} to {report.micros(max(costs))}"
             p99 = report.typical(good, "p99")
             rate = f"{stats.median([sample.rps for sample in good]):,.0f}"
-            found.append((target, kind, str(count), report.micros(stats.median(costs)), times, p99, rate, spread))
-    columns = ("target", "of", "how many", "CPU/req", "times one", "p99", "req/s", "spread of CPU/req")
+            found.append((*row, report.micros(stats.median(costs)), times, p99, rate, spread))
+    columns = ("target", "of", "how many", "conns", "CPU/req", "times one", "p99", "req/s", "spread of CPU/req")
     return Table("several workers and event loops", columns, tuple(found), NOTE)
 
 
@@ -131,8 +132,9 @@ def _model(result: Result) -> Table:
     note = (
         "A model, not a measurement: CPU per request grows by the same share with each further process, the high end "
         "of the 95% interval of that share. Requests per second are those of cores that only serve. Fitted to at most "
-        f"{cores} processes, as many as the machine has cores: an order of magnitude. "
-        "`python -m bench publish --everything` measures a larger machine."
+        f"{cores} processes, as many as the machine has cores: an order of magnitude. Event loops that share "
+        "an interpreter lock share one core, too, and are left out. `python -m bench publish --everything` measures a "
+        "larger machine."
     )
     if any("-" in row for row in found):
         note += " - : no growth was seen, so that there is nothing to extrapolate."

@@ -513,7 +513,7 @@ def _whose(data: Mapping[str, Any]) -> str:
     capacities: Mapping[str, float] = data["capacities"]
     name = next((name for name, rps in capacities.items() if rps == data["slowest"]), "")
     is_slowest = not name or data["slowest"] == min(capacities.values())
-    return "what the slowest can do" if is_slowest else f"what {name} can do; slower servers are overloaded"
+    return "what the slowest can do" if is_slowest else f"what {name} can do; at 90% slower servers may be overloaded"
 
 
 def overload(result: Result) -> list[Table]:
@@ -537,8 +537,8 @@ def overload(result: Result) -> list[Table]:
     note = (
         f"Requests arrive at {data['factor']:g} times the capacity, whether or not others were answered. Goodput is "
         f"the rate of 200 responses within {data['in_time']:g} s of being due; the percentiles cover all 200 "
-        f"responses. Unloaded is a fifth of the capacity. The application waits {data['sleep_ms']:g} ms and "
-        "computes for 1 ms."
+        f"responses, and leave out what stays unanswered. Unloaded is a fifth of the capacity. The application waits "
+        f"{data['sleep_ms']:g} ms and computes for 1 ms."
     )
     if any(MISSING in row for row in rows):
         note += " - : no request was answered with 200."

@@ -10,6 +10,7 @@ import pytest
 from bench import checks
 from bench.checks import Seen
 from bench.model import Burst, Load, Machine, Sample
+from bench.report import FEWEST_BLOCKS
 from tests.bench import records
 
 
@@ -122,6 +123,14 @@ def test_few_blocks_make_a_doubtful_interval() -> None:
     assert "only 1 blocks in a comparison: its interval is so wide" in doubt
 
 
+def test_a_block_without_a_pair_does_not_count() -> None:
+    numbers = range(FEWEST_BLOCKS)
+    samples = [one for number in numbers for one in records.block(number, [1e-5, 1e-5], [2e-5, 2e-5])]
+    assert _doubts(samples) == []
+    void = [replace(one, void="lost") if one.block == 0 and one.side == "A" else one for one in samples]
+    assert f"only {FEWEST_BLOCKS - 1} blocks in a comparison" in _doubts(void)[-1]
+
+
 def test_a_cause_is_one_doubt_however_many_results_it_concerns() -> None:
     void = records.sample(void="errors: 3 read")
     other, third = (records.sample(name, void="errors: 3 read") for name in ("upstream", "granian"))
@@ -135,8 +144,8 @@ def test_a_cause_is_one_doubt_however_many_results_it_concerns() -> None:
         ]
     )
     assert found == [
-        "bursts that do not count: 3 of ours on hello: errors: 3 read, and the like",
-        "bursts that do not count: 1 of upstream on hello, 1 of granian on hello: errors: 3 read",
+        "bursts that do not count: 3 of ours on hello: errors: 3 read, and the like (One; Two)",
+        "bursts that do not count: 1 of upstream on hello, 1 of granian on hello: errors: 3 read (Two)",
         "the machine was busy before the start (load average 3.2) (One)",
         "a virtual machine: its neighbours are invisible (One; Three)",
         "the hypervisor took up to 10% of a core away, more than 2% in 1 of 25 bursts (One)",

@@ -623,20 +623,21 @@ def test_a_result_with_a_directory_of_this_machine_is_no_baseline() -> None:
 
 def test_the_document_leaves_details_to_the_report_and_has_each_note_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row and table is in the report for a browser."""
-    columns = ("arrivals", "conns", "p99")
-    rates = report.Table("latency at fixed rates", columns, (("30%", "64", "1 ms"), ("30%", "512", "2 ms")), "Evenly.")
+    columns = ("target", "open", "each")
+    rows = (("ours", "5,000", "1 KiB"), ("ours", "10,000", "2 KiB"))
+    idle = report.Table("idle keep-alive connections", columns, rows, "By RSS.")
     bodies = report.Table("large bodies (wrk)", ("target", "MiB/s"), (("ours", "7"),))
-    monkeypatch.setitem(views.VIEWS, "everything", lambda result: [rates, bodies])
+    monkeypatch.setitem(views.VIEWS, "everything", lambda result: [idle, bodies])
     result = records.result("latency", [])
     sections = [Section("one", "One", result), Section("two", "Two", result)]
     text = publication.markdown("T", sections)
-    assert text.count("| 30% | 512 | 2 ms |") == 2
-    assert "| 64 |" not in text
+    assert text.count("| ours | 5,000 | 1 KiB |") == 2
+    assert "| 10,000 |" not in text
     assert "large bodies" not in text
-    assert text.count("Evenly.") == 1
+    assert text.count("By RSS.") == 1
     shown = page.page("T", sections)
     assert shown.count("large bodies (wrk)") == 2
-    assert shown.count("1 ms") == 2
+    assert shown.count("2 KiB") == 2
 
 
 def test_the_document_has_the_commands_of_each_server_and_why_they_are_its_best() -> None:
