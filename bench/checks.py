@@ -211,16 +211,8 @@ def _uncounted(seen: Sequence[Seen]) -> Iterable[str]:
 
 
 def _blocks(seen: Sequence[Seen]) -> Iterable[str]:
-    first: dict[tuple[str, str, int], set[int]] = {}
-    others: dict[tuple[tuple[str, str, int], str], set[int]] = {}
-    for one, sample in _usable(seen):
-        place = (one.title, sample.workload, sample.load.connections)
-        if sample.side == "A":
-            first.setdefault(place, set()).add(sample.block)
-        elif sample.side:
-            others.setdefault((place, sample.target), set()).add(sample.block)
-    # A block has a pair when the burst of each side counts.
-    pairs = (len(blocks & first.get(place, set())) for (place, _), blocks in others.items())
-    fewest = min(pairs, default=FEWEST_BLOCKS)
+    compared = (samples for one in seen for samples in report.comparisons(one.samples).values())
+    # One without a pair has no interval, and its bursts are doubts of their own.
+    fewest = min(filter(None, (len(report.paired(samples)) for samples in compared)), default=FEWEST_BLOCKS)
     if fewest < FEWEST_BLOCKS:
         yield f"only {fewest} blocks in a comparison: its interval is so wide that only large differences show"

@@ -337,7 +337,7 @@ LONG = (
     Part(
         "scaling",
         "Workers and event loops",
-        "One, two and four workers or event loops; requests vary. One has 64 connections, more have 128.",
+        "One, two and four workers or event loops; requests vary.",
         # With all cores in use, the kernel's own threads take up to a tenth of a core in a burst.
         ("scaling ours upstream granian hypercorn gunicorn --rounds 5 --seconds 1 --warm-up 0.3 --tolerate 0.15",),
         f"--rounds 1 {SHORT}",

@@ -31,9 +31,8 @@ repeat one request, which favours servers that remember what they have parsed, a
 blocks in the first section and four in the others, each with one burst of each server, usually one second long; other
 figures are medians of as many, or of up to five, and those of overload, memory, many processes and the WebSockets of
 hypercorn, daphne and gunicorn were measured once. Python without profile-guided optimisation, as here, costs servers
-written in Python more than others: with it, upstream's ratio was 2.78 (2.42 to 3.20) in varying, 5.14 (4.88 to 5.42) in
-log-varying and 1.30 (1.18 to 1.44) in starlette, on Python 3.13.5 and four blocks. The first section has every server;
-the others leave some out, so that all of them together take an hour.
+written in Python more than others: [with it](../../README.md#performance), ratios to them are smaller. The first
+section has every server; the others leave some out, so that all of them together take an hour.
 
 `python -m bench report --write` generates this page from the stored results in `bench/baselines`. The
 [report for a browser](report.html) adds charts, every figure, and the command that measured it;

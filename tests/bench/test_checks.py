@@ -133,7 +133,7 @@ def test_a_block_without_a_pair_does_not_count() -> None:
 
 def test_a_cause_is_one_doubt_however_many_results_it_concerns() -> None:
     void = records.sample(void="errors: 3 read")
-    other, third = (records.sample(name, void="errors: 3 read") for name in ("upstream", "granian"))
+    other, third = (records.sample(name, "", void="errors: 3 read") for name in ("upstream", "granian"))
     busy = {**records.ENVIRONMENT, "load_average": [3.2, 1, 1], "virtual": True}
     full = records.sample(machine=Machine(0.99, 0.0, 0.1))
     found = checks.doubts(
